@@ -1,6 +1,6 @@
 //! An agent cannot see or end another agent's calls.
 
-use sa_testkit::{Hello, Setup};
+use sa_gateway_kit::{Hello, Setup};
 use serde_json::json;
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn calls_belong_to_whoever_made_them() {
 
     bob.get(&path).await.assert_problem(404, "not_found");
     assert_eq!(bob.get("/v1/calls").await.body["calls"], json!([]));
-    let seen = sa_testkit::eventually("the record", || async {
+    let seen = sa_gateway_kit::eventually("the record", || async {
         Some(alice.get(&path).await).filter(|reply| reply.status == 200)
     })
     .await;

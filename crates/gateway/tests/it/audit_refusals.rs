@@ -1,7 +1,7 @@
 //! Refusals are in the audit trail, within limits that a flood cannot exceed, and without the token
 //! that was tried.
 
-use sa_testkit::{Gateway, Hello, Setup, eventually, find_in_files};
+use sa_gateway_kit::{Gateway, Hello, Setup, eventually, find_in_files};
 use serde_json::{Value, json};
 
 async fn audit(gateway: &Gateway) -> Vec<Value> {

@@ -2,7 +2,7 @@
 //! two health checks needs a token. The routes come from the gateway's own OpenAPI document, so new
 //! ones are covered.
 
-use sa_testkit::{FakeNode, Gateway, Hello, RawHttp, Setup, Traffic, eventually};
+use sa_gateway_kit::{FakeNode, Gateway, Hello, RawHttp, Setup, Traffic, eventually};
 use serde_json::{Value, json};
 
 /// Browsers come here without a token; see `upstream_login`.

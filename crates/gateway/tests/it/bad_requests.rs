@@ -1,7 +1,7 @@
 //! Invalid HTTP requests are refused with a problem, counted, and do not affect others.
 
 use reqwest::Method;
-use sa_testkit::{Gateway, Hello, RawHttp, Reply, Setup, Traffic, eventually};
+use sa_gateway_kit::{Gateway, Hello, RawHttp, Reply, Setup, Traffic, eventually};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 

@@ -1,12 +1,9 @@
 //! `server.max_connections` limits open connections of all kinds, including WebSockets, and a gauge
-//! counts them. A gateway without free file descriptors reports that, and continues once some are
-//! free.
+//! counts them.
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use sa_testkit::{Gateway, Hello, RawHttp, Setup, eventually, soon};
+use sa_gateway_kit::{FakeNode, Gateway, Hello, RawHttp, Setup, eventually, soon};
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-use crate::SWITCHBOARD;
 
 fn open(metrics: &str) -> u64 {
     let line = metrics.lines().find(|line| line.starts_with("switchboard_connections ")).unwrap();
@@ -63,24 +60,17 @@ async fn sockets_without_a_valid_token_keep_no_operator_out() {
 }
 
 #[tokio::test]
-async fn being_out_of_descriptors_is_told_and_counted_and_passes() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let pid = Pid::from_raw(gateway.pid().cast_signed());
-    // Open connections are not closed.
-    let none_more =
-        Rlimit { current: Some(1), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };
-    let before = prlimit(pid, Resource::Nofile, none_more).unwrap();
-    let (own, bearer) = (gateway.address().to_owned(), format!("Bearer {}", gateway.operator));
-    let headers = [("host", own.as_str()), ("authorization", bearer.as_str())];
-    let waiting = RawHttp::ask(&gateway, "GET", "/metrics", &headers);
-    let helped = async {
-        eventually("it told", || async {
-            gateway.stderr().contains("cannot accept a connection").then_some(())
-        })
-        .await;
-        prlimit(pid, Resource::Nofile, before).unwrap();
-    };
-    let ((status, metrics), ()) = tokio::join!(waiting, helped);
-    assert!(status == 200 && metrics.contains("reason=\"no_descriptors\""), "{metrics}");
-    gateway.stop().await;
+async fn a_node_that_leaves_before_its_hello_leaves_nothing_behind() {
+    let gateway = Setup::new().start().await;
+    for _ in 0..20 {
+        drop(FakeNode::upgrade(&gateway, "").await.unwrap());
+    }
+    eventually("the connections ended", || async {
+        let metrics = gateway.operator().get_text("/metrics").await;
+        let open =
+            metrics.lines().find_map(|line| line.strip_prefix("switchboard_connections "))?;
+        (open.parse::<u32>().unwrap() <= 2).then_some(())
+    })
+    .await;
+    assert_eq!(gateway.operator().get("/v1/nodes").await.body["nodes"], json!([]));
 }

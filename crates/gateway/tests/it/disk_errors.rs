@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use sa_gateway_kit::{Setup, eventually};
 use sa_store_faults::{Disk, VFS};
-use sa_testkit::{Setup, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn io_errors_are_not_ready_until_the_disk_works_and_show_no_path() {

@@ -1,7 +1,7 @@
 //! With `Accept: text/event-stream` a call is a stream: progress and chunks in order, then one
 //! `done` or `error`.
 
-use sa_testkit::{Hello, Setup};
+use sa_gateway_kit::{Hello, Setup};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn delete_cancels_a_running_call_and_not_an_ended_one() {
     assert_eq!(events.wait_for("error").await["kind"], "cancelled");
 
     operator.delete(&path).await.assert_problem(409, "conflict");
-    let ended = sa_testkit::eventually("the record", || async {
+    let ended = sa_gateway_kit::eventually("the record", || async {
         Some(operator.get(&path).await.body).filter(|call| call["state"] == "ended")
     })
     .await;

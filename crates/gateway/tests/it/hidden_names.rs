@@ -4,11 +4,10 @@
 use std::collections::BTreeSet;
 
 use reqwest::Method;
-use sa_testkit::{Agent, Gateway, Hello, Participant, PluginServer, Reply, Setup, soon};
+use sa_gateway_kit::mcp::{Era, connect, request, value};
+use sa_gateway_kit::plugins::add;
+use sa_gateway_kit::{Agent, Gateway, Hello, Participant, PluginServer, Reply, Setup, soon};
 use serde_json::{Value, json};
-
-use crate::mcp_support::{Era, connect, request, value};
-use crate::plugin_calls::add;
 
 /// A part of every hidden name, and an unused word of the same length.
 const CANARY: &str = "canary";

@@ -1,7 +1,7 @@
 //! A peer that disappears without a close is detected by its silence; a peer that is only slow is
 //! not.
 
-use sa_testkit::{Hello, Setup, Traffic, eventually};
+use sa_gateway_kit::{Hello, Setup, Traffic, eventually};
 use serde_json::json;
 
 const QUICK: &str = "[nodes]\nping_interval_ms = 100\ndead_after_ms = 400";
@@ -38,12 +38,12 @@ async fn a_quiet_peer_that_answers_pings_stays() {
 #[tokio::test]
 async fn an_agent_that_answers_no_ping_loses_its_calls() {
     let gateway = Setup::new().config(QUICK).start().await;
-    let (registry, mut gate) = sa_testkit::gate("a.gate");
-    let _node = sa_testkit::SdkNode::start(&gateway, "n", registry, |builder| builder).await;
+    let (registry, mut gate) = sa_gateway_kit::gate("a.gate");
+    let _node = sa_gateway_kit::SdkNode::start(&gateway, "n", registry, |builder| builder).await;
     let mut socket = gateway.operator().socket().await;
     socket.call("1", "a.gate", json!({})).await;
-    let started = sa_testkit::soon(gate.started.recv()).await;
-    assert_eq!(sa_testkit::soon(gate.cancelled.recv()).await, started);
+    let started = sa_gateway_kit::soon(gate.started.recv()).await;
+    assert_eq!(sa_gateway_kit::soon(gate.cancelled.recv()).await, started);
     drop(socket);
 }
 

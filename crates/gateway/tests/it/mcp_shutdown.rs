@@ -1,11 +1,9 @@
 //! A call ends with its client, and a stopping gateway answers all accepted calls, in every
 //! protocol path.
 
-use sa_testkit::{FakeNode, Gateway, Hello, Setup, eventually};
+use sa_gateway_kit::mcp::{Ask, Era, connect, request, value};
+use sa_gateway_kit::{FakeNode, Gateway, Hello, Setup, eventually};
 use serde_json::json;
-
-use crate::mcp_short::Ask;
-use crate::mcp_support::{Era, connect, request, value};
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_its_call() {

@@ -1,6 +1,6 @@
 //! A monitoring token reads the gateway's metrics and nothing else.
 
-use sa_testkit::{Hello, Participant, Setup};
+use sa_gateway_kit::{Hello, Participant, Setup};
 use serde_json::json;
 
 #[tokio::test]

@@ -2,10 +2,10 @@
 //! connection is affected.
 
 use futures_util::SinkExt as _;
-use sa_testkit::{Hello, Message, Participant, Setup, Traffic};
+use sa_gateway_kit::{Hello, Message, Participant, Setup, Traffic};
 use serde_json::{Value, json};
 
-use crate::nearly::{nearly, some_readable, some_text};
+use crate::mutated::{nearly, some_readable, some_text};
 
 /// The number of frames of each kind.
 const EACH: usize = 120;

@@ -4,10 +4,10 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use reqwest::Method;
-use sa_testkit::{Agent, Gateway, Hello, Setup, soon};
+use sa_gateway_kit::{Agent, Gateway, Hello, Setup, soon};
 use serde_json::{Value, json};
 
-use crate::nearly::{nearly, some};
+use crate::mutated::{nearly, some};
 
 /// The number of requests for each route.
 const EACH: usize = 60;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sa_testkit::{Hello, Setup};
+use sa_gateway_kit::{Hello, Setup};
 use serde_json::json;
 use tokio::process::Command;
 

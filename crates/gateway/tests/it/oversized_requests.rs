@@ -1,10 +1,8 @@
 //! A call with arguments above its node's limit fails alone, without effect on other calls of that
 //! node.
 
-use sa_testkit::{Gateway, Hello, Message, SdkNode, Setup, gate};
+use sa_gateway_kit::{Gateway, Hello, Message, SdkNode, Setup, gate};
 use serde_json::{Value, json};
-
-use crate::SWITCHBOARD;
 
 /// Above the limit of a node, below that of the WebSocket for calls.
 fn six_megabytes() -> Value {
@@ -12,7 +10,7 @@ fn six_megabytes() -> Value {
 }
 
 async fn gateway() -> Gateway {
-    Setup::new().spawn(SWITCHBOARD).await
+    Setup::new().start().await
 }
 
 #[tokio::test]
@@ -24,7 +22,7 @@ async fn a_large_call_of_one_agent_leaves_another_agents_call_alone() {
         (gateway.new_agent("bystander").await, gateway.new_agent("other").await);
     let (mut bystander, mut other) = (bystander.socket().await, other.socket().await);
     bystander.call("1", "desk.wait", json!({})).await;
-    sa_testkit::soon(tool.started.recv()).await.unwrap();
+    sa_gateway_kit::soon(tool.started.recv()).await.unwrap();
 
     other.call("large", "desk.wait", six_megabytes()).await;
     let refusal = other.wait_for("error", "large").await;

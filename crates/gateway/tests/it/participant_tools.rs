@@ -1,15 +1,13 @@
 //! A participant's token can call the gateway's tools only if it was created for them, in any API.
 //! The methods of its channels depend on its rights there.
 
-use sa_testkit::{
+use sa_gateway_kit::chat::{ask, tool_names};
+use sa_gateway_kit::mcp::{ERAS, connect, names, request};
+use sa_gateway_kit::plugins::{add, gateway as ask_plugin};
+use sa_gateway_kit::{
     Agent, Gateway, Hello, ModelReply, Participant, PluginServer, ScriptedModel, Setup, soon,
 };
 use serde_json::{Value, json};
-
-use crate::SWITCHBOARD;
-use crate::chat::{ask, tool_names};
-use crate::mcp_support::{ERAS, connect, names, request};
-use crate::plugin_calls::{add, gateway as ask_plugin};
 
 const SEARCH: &str = "pubsub_worker_search";
 
@@ -146,7 +144,7 @@ async fn the_gateways_tools_are_for_those_whose_token_names_them() {
 #[tokio::test]
 async fn a_participant_asks_no_model_that_its_token_does_not_name() {
     let model = ScriptedModel::start().await;
-    let gateway = crate::chat::behind(&model, "").await;
+    let gateway = Setup::new().config(&model.config("")).start().await;
     let _node = Hello::new("laptop").tool("demo.echo").connect(&gateway).await.echo();
     for (name, tools, models, offered) in [
         ("none", json!([]), json!([]), None),
@@ -172,7 +170,7 @@ async fn a_participant_asks_no_model_that_its_token_does_not_name() {
             None => 404,
         };
         // A refused request does not reach the model server, which has no reply prepared.
-        for body in [ask("hi"), crate::chat::with(ask("hi"), "stream", json!(true))]
+        for body in [ask("hi"), sa_gateway_kit::chat::with(ask("hi"), "stream", json!(true))]
             .into_iter()
             .take(if asked == 200 { 1 } else { 2 })
         {
@@ -181,35 +179,5 @@ async fn a_participant_asks_no_model_that_its_token_does_not_name() {
         }
     }
     model.finish();
-    gateway.stop().await;
-}
-
-#[tokio::test]
-async fn whoever_makes_such_a_token_is_told() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let create = |name: &'static str, more: &[&'static str]| {
-        let args = [&["token", "create", name, "--role", "participant"], more].concat();
-        gateway.cli(&args).run()
-    };
-    let none = create("ann", &[]).await;
-    assert!(none.assert_code(0).stderr.contains("no tools of the gateway"), "{}", none.stderr);
-    assert!(
-        none.stderr.contains("--tool") && none.stdout.trim().starts_with("sb_"),
-        "{}",
-        none.stdout
-    );
-    let some = create("bob", &["--tool", "demo_*"]).await;
-    assert!(!some.assert_code(0).stderr.contains("no tools"), "{}", some.stderr);
-    assert!(some.stderr.contains("no tool matches now: demo_*"), "{}", some.stderr);
-    assert!(
-        some.stderr.contains("use no channels and no models")
-            && some.stderr.contains("--channel and --model"),
-        "{}",
-        some.stderr
-    );
-    let all = create("cid", &["--tool", "demo_*", "--channel", "a", "--model", "b"]).await;
-    assert!(!all.assert_code(0).stderr.contains("may use"), "{}", all.stderr);
-    let wrong = create("dan", &["--tool", "models/gpt"]).await;
-    assert!(wrong.assert_code(2).stderr.contains("--model"), "{}", wrong.stderr);
     gateway.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sa_testkit::{Hello, Setup, eventually};
+use sa_gateway_kit::{Hello, Setup, eventually};
 use serde_json::json;
 
 /// The promised time limit.
@@ -88,7 +88,7 @@ async fn a_request_that_was_on_its_way_when_its_token_was_revoked_runs_nothing()
     let gateway = Setup::new().start().await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let (id, token) = gateway.token(json!({ "name": "bot", "role": "agent" })).await;
-    let mut raw = sa_testkit::RawHttp::connect(&gateway).await;
+    let mut raw = sa_gateway_kit::RawHttp::connect(&gateway).await;
     raw.write(&format!(
         "POST /v1/tools/a.b/call HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\ncontent-length: 11\r\n\
          connection: close\r\nexpect: 100-continue\r\n\r\n",
@@ -97,7 +97,7 @@ async fn a_request_that_was_on_its_way_when_its_token_was_revoked_runs_nothing()
     .await;
     // The gateway asks for the body after checking the token.
     let mut line = [0; 25];
-    sa_testkit::soon(tokio::io::AsyncReadExt::read_exact(&mut raw.stream, &mut line))
+    sa_gateway_kit::soon(tokio::io::AsyncReadExt::read_exact(&mut raw.stream, &mut line))
         .await
         .unwrap();
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");

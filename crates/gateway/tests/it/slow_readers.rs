@@ -2,52 +2,14 @@
 //! is closed with a reason. A node's connection carries calls of many callers, so only the calls
 //! that do not fit are refused.
 
-use futures_util::StreamExt as _;
-use sa_testkit::{Hello, Message, Setup, Traffic, eventually, resident};
-use serde_json::{Value, json};
-
-use crate::SWITCHBOARD;
+use sa_gateway_kit::{Hello, Message, Setup, Traffic, eventually};
+use serde_json::json;
 
 const LIMITS: &str = "[limits]\nmax_outbox_bytes = 2_000_000";
 
 #[tokio::test]
-async fn an_agent_that_does_not_read_is_closed_with_4429() {
-    let gateway = Setup::new().config(LIMITS).spawn(SWITCHBOARD).await;
-    let traffic = Traffic::start(&gateway).await;
-    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
-    let mut socket = gateway.operator().socket().await;
-    let before = resident(gateway.pid());
-    // Answers of 40 MB in all, which are not read.
-    for number in 0..40 {
-        socket.call(&number.to_string(), "a.b", json!({})).await;
-    }
-    let answers = tokio::spawn(async move {
-        let large = json!("x".repeat(1_000_000));
-        loop {
-            let frame = node.recv().await;
-            if frame["type"] == "tool_request" {
-                node.answer(frame["request_id"].as_str().unwrap(), large.clone()).await;
-            }
-        }
-    });
-    eventually("its calls gone", || async { (gateway.running_calls().await <= 1).then_some(()) })
-        .await;
-    let grown = resident(gateway.pid()).saturating_sub(before);
-    assert!(grown < 40_000_000, "{grown} bytes more");
-    let closed = socket.closed().await;
-    assert_eq!(closed.0, 4429, "{}", closed.1);
-    eventually("it counted", || async {
-        (gateway.refused("calls_ws", "too_slow").await == 1).then_some(())
-    })
-    .await;
-    answers.abort();
-    traffic.end().await;
-    gateway.stop().await;
-}
-
-#[tokio::test]
 async fn a_call_that_a_slow_node_has_no_room_for_fails_alone() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
+    let gateway = Setup::new().start().await;
     let mut node = Hello::new("slow").capability("a").connect(&gateway).await;
     let (bystander, other) =
         (gateway.new_agent("bystander").await, gateway.new_agent("other").await);
@@ -58,7 +20,7 @@ async fn a_call_that_a_slow_node_has_no_room_for_fails_alone() {
     // One fills the connection, another one the queue; a third does not fit.
     let large = json!({ "text": "x".repeat(10_000_000) });
     other.call("0", "a.b", large.clone()).await;
-    sa_testkit::soon(node.socket.get_ref().peek(&mut [0])).await.unwrap();
+    sa_gateway_kit::soon(node.socket.get_ref().peek(&mut [0])).await.unwrap();
     other.call("1", "a.b", large.clone()).await;
     other.call("2", "a.b", large.clone()).await;
     let refusal = other.recv().await;
@@ -109,47 +71,6 @@ async fn a_call_that_a_slow_node_has_no_room_for_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_read_costs_no_more_than_its_queue() {
-    let gateway = Setup::new().config(LIMITS).spawn(SWITCHBOARD).await;
-    let traffic = Traffic::start(&gateway).await;
-    let mut node = Hello::new("n").capability("a").connect(&gateway).await;
-    let before = resident(gateway.pid());
-    let mut socket = gateway.operator().socket().await;
-    for number in 0..40 {
-        socket.call(&number.to_string(), "a.b", json!("x".repeat(1_000_000))).await;
-    }
-    // All calls that do not fit are refused at once, while the others still run.
-    let mut refused = 0;
-    while refused < 28 {
-        let frame = socket.recv().await;
-        assert_eq!(frame["kind"], "overloaded", "{frame}");
-        refused += 1;
-    }
-    let grown = resident(gateway.pid()).saturating_sub(before);
-    assert!(grown < 40_000_000, "{grown} bytes more");
-    // When the node reads again, it answers the calls that it received on the same connection.
-    let answers = tokio::spawn(async move {
-        while let Some(Ok(message)) = node.socket.next().await {
-            let Message::Text(text) = message else { continue };
-            let frame: Value = serde_json::from_str(&text).unwrap();
-            node.answer(frame["request_id"].as_str().unwrap(), json!(1)).await;
-        }
-    });
-    let mut done = 0;
-    for _ in refused..40 {
-        let frame = socket.recv().await;
-        match frame["type"].as_str().unwrap() {
-            "done" => done += 1,
-            _ => assert_eq!(frame["kind"], "overloaded", "{frame}"),
-        }
-    }
-    assert!(done > 0, "nothing fitted");
-    answers.abort();
-    traffic.end().await;
-    gateway.stop().await;
-}
-
-#[tokio::test]
 async fn a_node_that_asks_and_does_not_read_is_closed_with_4429() {
     let gateway = Setup::new().config(LIMITS).start().await;
     let traffic = Traffic::start(&gateway).await;
@@ -189,7 +110,7 @@ async fn a_reader_of_events_that_is_too_far_behind_loses_its_call() {
 
 #[tokio::test]
 async fn so_it_does_for_few_events_that_are_large() {
-    let gateway = Setup::new().config(LIMITS).spawn(SWITCHBOARD).await;
+    let gateway = Setup::new().config(LIMITS).start().await;
     let traffic = Traffic::start(&gateway).await;
     let mut node = Hello::new("n").capability("a").connect(&gateway).await;
     let mut events = gateway.operator().stream("a.b", json!({})).await;

@@ -1,7 +1,7 @@
 //! `POST /v1/tokens` creates a token and shows it once. Its rights are those it was created with,
 //! until it is revoked.
 
-use sa_testkit::{Setup, find_in_files};
+use sa_gateway_kit::{Setup, find_in_files};
 use serde_json::json;
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn mistakes_are_named() {
 async fn a_token_can_be_narrowed_to_some_tools() {
     let gateway = Setup::new().start().await;
     let hello =
-        sa_testkit::Hello::new("n").tool("notes.read").tool("notes.write").tool("mail.send");
+        sa_gateway_kit::Hello::new("n").tool("notes.read").tool("notes.write").tool("mail.send");
     let _node = hello.connect(&gateway).await.echo();
     let (_, token) = gateway
         .token(json!({ "name": "reader", "role": "agent", "tools": ["notes*read", "mail_*"] }))
@@ -98,4 +98,15 @@ async fn of_many_who_want_one_name_at_the_same_time_one_gets_it() {
             reply.assert_problem(409, "conflict");
         }
     }
+}
+
+#[tokio::test]
+async fn a_right_in_channels_that_does_not_exist_is_refused() {
+    let gateway = Setup::new().start().await;
+    gateway
+        .operator()
+        .post("/v1/tokens", &json!({ "name": "x", "role": "agent", "channel_rights": ["fly"] }))
+        .await
+        .assert_problem(400, "bad_request");
+    gateway.stop().await;
 }

@@ -1,8 +1,8 @@
 //! The protocol transcripts, replayed against the gateway: the frames of nodes and agents have the
 //! documented effect.
 
+use sa_gateway_kit::{Agent, FakeNode, Gateway, Hello, Setup};
 use sa_hostile::{Line, transcripts};
-use sa_testkit::{Agent, FakeNode, Gateway, Hello, Setup};
 use serde_json::{Value, json};
 
 /// Returns the frame unchanged, except that it answers this request.

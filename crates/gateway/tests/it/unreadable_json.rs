@@ -1,14 +1,9 @@
-//! JSON that is valid by the grammar but breaks parsers cannot pass through the gateway. Such
-//! arguments are refused in every API, and such a result fails its call with an error that names
-//! the source.
+//! Arguments that are valid by the grammar but break parsers are refused in every API.
 
 use futures_util::SinkExt as _;
 use reqwest::Method;
-use sa_testkit::{Agent, Hello, Message, Participant, Reply, Setup, eventually, soon};
+use sa_gateway_kit::{Agent, Hello, Message, Participant, Reply, Setup, soon};
 use serde_json::{Value, json};
-
-use crate::SWITCHBOARD;
-use crate::messaging_hostile::{path, worker};
 
 /// Half of a surrogate pair, a number out of range, and a key that one parser reserves.
 const UNREADABLE: [&str; 4] = [
@@ -30,7 +25,7 @@ async fn arguments_are_refused_on_every_surface() {
     let mut socket = agent.socket().await;
     let mut ann = Participant::connect(
         &gateway,
-        &path(&Participant::token_with_tools(&gateway, "ann", &["*"]).await),
+        &Participant::room(&Participant::token_with_tools(&gateway, "ann", &["*"]).await),
     )
     .await;
     for (number, args) in UNREADABLE.into_iter().enumerate() {
@@ -134,60 +129,13 @@ async fn over_mcp_they_are_an_error_of_the_protocol() {
 }
 
 #[tokio::test]
-async fn a_result_that_nobody_can_read_fails_its_call() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut node = Hello::new("n")
-        .capability("a")
-        .with("features", json!(["tool_chunk"]))
-        .connect(&gateway)
-        .await;
-    for unreadable in UNREADABLE {
-        for frame in [
-            format!(
-                r#"{{"type":"tool_response","request_id":"ID","ok":true,"result":{unreadable}}}"#
-            ),
-            format!(r#"{{"type":"tool_chunk","request_id":"ID","content":{unreadable}}}"#),
-        ] {
-            let call = gateway.operator().call_later("a.b", json!({}));
-            let request = node.request().await;
-            node.send_raw(Message::text(frame.replace("ID", &request.id))).await;
-            let reply = call.await.unwrap();
-            let told = reply.assert_problem(502, "failed").detail();
-            assert!(
-                told.contains("the node \"n\" returned an invalid response"),
-                "{frame}: {told}"
-            );
-            // The history shows the true reason.
-            eventually("it in the history", || async {
-                let shown =
-                    gateway.cli(&["calls", reply.body["call_id"].as_str().unwrap()]).run().await;
-                (shown.code == Some(0)).then(|| {
-                    assert!(
-                        shown.stdout.contains("returned an invalid response"),
-                        "{}",
-                        shown.stdout
-                    );
-                    assert!(!shown.stdout.contains("too large"), "{}", shown.stdout);
-                })
-            })
-            .await;
-        }
-    }
-    // A duplicate key breaks no parser.
-    let call = gateway.operator().call_later("a.b", json!({}));
-    let id = node.request().await.id;
-    let twice = format!(
-        r#"{{"type":"tool_response","request_id":"{id}","ok":true,"result":{{"x":1,"x":2}}}}"#
-    );
-    node.send_raw(Message::text(twice)).await;
-    assert!(call.await.unwrap().text.contains(r#""result":{"x":1,"x":2}"#));
-    gateway.stop().await;
-}
-
-#[tokio::test]
 async fn so_does_one_of_a_participant() {
     let gateway = Setup::new().start().await;
-    let mut worker = worker(&gateway, &path(&Participant::token(&gateway, "worker").await)).await;
+    let mut worker = Participant::worker(
+        &gateway,
+        &Participant::room(&Participant::token(&gateway, "worker").await),
+    )
+    .await;
     for unreadable in UNREADABLE {
         let agent = gateway.operator();
         let calling = tokio::spawn(async move {

@@ -2,34 +2,18 @@
 //! removal affects only itself.
 
 use futures_util::StreamExt as _;
-use sa_testkit::{Gateway, Hello, Message, Participant, Setup, soon};
+use sa_testkit::messaging::{call, result};
+use sa_testkit::{Hello, Message, Participant, Setup, soon};
 use serde_json::{Value, json};
-
-/// Connects a participant with the method `work`.
-pub(crate) async fn worker(gateway: &Gateway, path: &str) -> Participant {
-    let mut worker = Participant::connect(gateway, path).await;
-    let answer =
-        worker.update(json!({ "handle": "worker", "methods": [{ "name": "work" }] })).await;
-    assert_ne!(answer["kind"], "error", "{answer}");
-    worker
-}
-
-pub(crate) fn path(token: &str) -> String {
-    format!("/v1/channels/ws?token={token}&channel=room")
-}
-
-pub(crate) fn call(id: &str) -> Value {
-    json!({ "callId": id, "methodName": "work", "providerId": "worker", "args": {} })
-}
-
-pub(crate) fn result(id: &str, content: &str) -> Value {
-    json!({ "callId": id, "content": content, "complete": true })
-}
 
 #[tokio::test]
 async fn nobody_takes_over_a_call_that_was_made_from_outside() {
     let gateway = Setup::new().start().await;
-    let mut worker = worker(&gateway, &path(&Participant::token(&gateway, "worker").await)).await;
+    let mut worker = Participant::worker(
+        &gateway,
+        &Participant::room(&Participant::token(&gateway, "worker").await),
+    )
+    .await;
     let mut eve = Participant::join(&gateway, "room", "eve").await;
     let agent = gateway.new_agent("agent").await;
     let calling = tokio::spawn(async move {
@@ -46,7 +30,11 @@ async fn nobody_takes_over_a_call_that_was_made_from_outside() {
 #[tokio::test]
 async fn an_error_ends_a_call_whether_it_says_so_or_not() {
     let gateway = Setup::new().start().await;
-    let mut worker = worker(&gateway, &path(&Participant::token(&gateway, "worker").await)).await;
+    let mut worker = Participant::worker(
+        &gateway,
+        &Participant::room(&Participant::token(&gateway, "worker").await),
+    )
+    .await;
     let mut ann = Participant::join(&gateway, "room", "ann").await;
     ann.say("method-call", call("c1")).await;
     let failure = json!({ "callId": "c1", "content": { "error": "no" }, "isError": true });
@@ -64,7 +52,11 @@ async fn an_error_ends_a_call_whether_it_says_so_or_not() {
 #[tokio::test]
 async fn a_payload_is_an_object() {
     let gateway = Setup::new().start().await;
-    let _worker = worker(&gateway, &path(&Participant::token(&gateway, "worker").await)).await;
+    let _worker = Participant::worker(
+        &gateway,
+        &Participant::room(&Participant::token(&gateway, "worker").await),
+    )
+    .await;
     let mut eve = Participant::join(&gateway, "room", "eve").await;
     for (kind, payload) in [
         ("message", json!(["m1"])),
@@ -87,7 +79,8 @@ async fn who_cannot_answer_offers_nothing_and_who_may_call_may_cancel() {
             .await
             .1
     };
-    let mut reader = Participant::connect(&gateway, &path(&token("reader", &["read"]).await)).await;
+    let mut reader =
+        Participant::connect(&gateway, &Participant::room(&token("reader", &["read"]).await)).await;
     let methods = json!([{ "name": "work", "description": "Call me." }]);
     assert_eq!(reader.update(json!({ "methods": methods })).await["code"], "not-allowed");
     assert_eq!(
@@ -95,9 +88,16 @@ async fn who_cannot_answer_offers_nothing_and_who_may_call_may_cancel() {
         "persisted"
     );
 
-    let mut worker = worker(&gateway, &path(&Participant::token(&gateway, "worker").await)).await;
-    let mut caller =
-        Participant::connect(&gateway, &path(&token("caller", &["read", "call"]).await)).await;
+    let mut worker = Participant::worker(
+        &gateway,
+        &Participant::room(&Participant::token(&gateway, "worker").await),
+    )
+    .await;
+    let mut caller = Participant::connect(
+        &gateway,
+        &Participant::room(&token("caller", &["read", "call"]).await),
+    )
+    .await;
     assert_eq!(caller.say("method-call", call("c1")).await["kind"], "persisted");
     assert_eq!(caller.say("method-cancel", json!({ "callId": "c1" })).await["kind"], "persisted");
     assert_eq!(worker.message("method-cancel").await["senderId"], "caller");
@@ -113,7 +113,8 @@ async fn a_token_that_is_revoked_during_its_replay_is_out_at_once() {
         ann.say("note", json!("x".repeat(1_000_000))).await;
     }
     let (id, token) = gateway.token(json!({ "name": "eve", "role": "participant" })).await;
-    let mut eve = Participant::connect(&gateway, &format!("{}&sinceId=0", path(&token))).await;
+    let mut eve =
+        Participant::connect(&gateway, &format!("{}&sinceId=0", Participant::room(&token))).await;
     gateway.operator().delete(&format!("/v1/tokens/{id}")).await;
     let mut notes = 0;
     let code = loop {

@@ -56,7 +56,7 @@ async fn who_cannot_resume_is_told() {
     for n in 0..20 {
         ann.say("note", json!(n)).await;
     }
-    gateway.inner().channels.keep_house().await;
+    gateway.channels().keep_house().await;
     let token = Participant::token(&gateway, "bob").await;
     let ready = async |query: &str| {
         let mut bob = Participant::connect(

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use sa_testkit::messaging::client;
 use sa_testkit::{Gateway, Participant, Setup, eventually, soon};
 use serde_json::{Value, json};
-
-use crate::messaging_support::client;
 
 const QUEUE: usize = 256 << 10;
 const TALKATIVE: usize = 40;

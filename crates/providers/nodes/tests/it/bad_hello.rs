@@ -1,7 +1,7 @@
 //! An unusable hello is answered with a close that names the error, and a node that sends no hello
 //! is disconnected.
 
-use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, Traffic, eventually};
+use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, Traffic};
 use serde_json::{Value, json};
 
 async fn gateway() -> Gateway {
@@ -130,20 +130,4 @@ async fn a_node_that_never_says_hello_is_let_go() {
     assert_eq!(closed.0, 4408);
     assert_eq!(gateway.refused("node", "refused").await, 2);
     traffic.end().await;
-}
-
-#[tokio::test]
-async fn a_node_that_leaves_before_its_hello_leaves_nothing_behind() {
-    let gateway = gateway().await;
-    for _ in 0..20 {
-        drop(FakeNode::upgrade(&gateway, "").await.unwrap());
-    }
-    eventually("the connections ended", || async {
-        let metrics = gateway.operator().get_text("/metrics").await;
-        let open =
-            metrics.lines().find_map(|line| line.strip_prefix("switchboard_connections "))?;
-        (open.parse::<u32>().unwrap() <= 2).then_some(())
-    })
-    .await;
-    assert_eq!(gateway.operator().get("/v1/nodes").await.body["nodes"], json!([]));
 }

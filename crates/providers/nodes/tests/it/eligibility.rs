@@ -8,8 +8,6 @@ use sa_node_sdk::{NodeTool, ToolContext, ToolRegistry, ToolResult};
 use sa_testkit::{Gateway, Hello, SdkNode, Setup};
 use serde_json::{Value, json};
 
-use crate::SWITCHBOARD;
-
 struct Bash;
 
 #[async_trait::async_trait]
@@ -176,49 +174,4 @@ async fn a_question_that_makes_no_sense_is_refused() {
         let refused = operator.post("/v1/eligibility", &body).await;
         refused.assert_problem(400, "bad_request");
     }
-}
-
-#[tokio::test]
-async fn the_command_line_asks_as_well() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let empty = gateway.cli(&["eligibility"]).run().await;
-    assert!(empty.assert_code(5).stderr.contains("no host is connected"), "{}", empty.stderr);
-    let server = server().connect(&gateway).await;
-    let args = [
-        "eligibility",
-        "--capability",
-        "shell.exec",
-        "--capability",
-        "x.y",
-        "--env",
-        "HOME",
-        "--os",
-        "darwin",
-        "--os",
-        "linux",
-    ];
-    let shown = gateway.cli(&args).run().await;
-    shown.assert_code(5);
-    assert!(
-        shown.stdout.contains("not eligible") && shown.stdout.contains("capabilities x.y"),
-        "{}",
-        shown.stdout
-    );
-    let answer = gateway.cli(&["eligibility", "--env", "HOME", "--json"]).run().await.json();
-    assert_eq!(answer["eligible"], json!([{ "node": "server", "primary": false }]));
-    gateway.cli(&["eligibility", "--env", "HOME"]).run().await.assert_code(0);
-    gateway.cli(&["eligibility", "--bin", "a/b"]).run().await.assert_code(2);
-    drop(server);
-    let away = sa_testkit::eventually("the host gone", || async {
-        let away = gateway.cli(&["eligibility", "--bin", "git", "--env", "NOPE"]).run().await;
-        away.stdout.contains("offline").then_some(away)
-    })
-    .await;
-    // The host was never asked about programs, but its own hello is known.
-    assert!(
-        away.stdout.contains("env NOPE; programs unknown: the node is not connected"),
-        "{}",
-        away.stdout
-    );
-    gateway.stop().await;
 }

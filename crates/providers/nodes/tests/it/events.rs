@@ -1,12 +1,9 @@
-//! Node events outside of calls reach operators: in the feed, in `tail`, and in the list of nodes.
-//! A flood or invalid events are counted and dropped without harm.
+//! Node events outside of calls reach operators in the feed and in the list of nodes. A flood or
+//! invalid events are counted and dropped without harm.
 
-use rustix::process::Signal;
 use sa_node_sdk::NodeEvents;
 use sa_testkit::{Hello, SdkNode, Setup, registry};
 use serde_json::{Value, json};
-
-use crate::SWITCHBOARD;
 
 fn event(name: &str, data: Value) -> Value {
     json!({ "type": "node_event", "event": name, "data": data })
@@ -92,23 +89,4 @@ async fn nonsense_is_counted_and_dropped() {
     assert_eq!(gateway.refused("node", "bad_event").await, 5);
     assert_eq!(gateway.refused("node", "event_too_large").await, 1);
     assert_eq!(gateway.refused("node", "bad_frame").await, 1);
-}
-
-#[tokio::test]
-async fn tail_shows_what_a_node_says_and_is_not_steered_by_it() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut node = Hello::new("laptop").tool("Bash").connect(&gateway).await;
-    let tail = gateway.cli(&["tail"]).start();
-    tail.warns("watching").await;
-    let data = json!({ "command": "cargo test \u{1b}[31m", "exitCode": 0, "durationMs": 3_200 });
-    node.send(event("process.finished", data)).await;
-    let said = tail.says("process finished").await;
-    let said = said.lines().find(|line| line.contains("process finished")).unwrap();
-    assert!(
-        said.ends_with("process finished   laptop  cargo test \\u{1b}[31m  exit 0  3.20 s"),
-        "{said}"
-    );
-    tail.signal(Signal::INT);
-    tail.end().await.assert_code(0);
-    gateway.stop().await;
 }

@@ -4,8 +4,6 @@
 use sa_testkit::{FakeNode, Gateway, Hello, Reply, Setup, eventually};
 use serde_json::{Value, json};
 
-use crate::SWITCHBOARD;
-
 fn host(id: &str) -> Hello {
     Hello::new(id).tool("Bash").with("features", json!(["bin_probe"]))
 }
@@ -144,21 +142,4 @@ async fn what_cannot_be_asked_is_refused_with_the_reason() {
         .post("/v1/nodes/laptop/probe", &json!({ "bins": ["git"] }))
         .await
         .assert_problem(403, "not_allowed");
-}
-
-#[tokio::test]
-async fn the_command_line_asks_as_well() {
-    let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut node = host("laptop").connect(&gateway).await;
-    let probe = gateway.cli(&["nodes", "probe", "laptop", "git", "docker"]).start();
-    let (id, _) = question(&mut node).await;
-    reply(&mut node, &id, json!({ "git": true, "docker": false })).await;
-    let ended = probe.end().await;
-    ended.assert_code(0);
-    let lines: Vec<Vec<&str>> =
-        ended.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines, [["PROGRAM", "INSTALLED"], ["docker", "no"], ["git", "yes"]]);
-    gateway.cli(&["nodes", "probe", "nobody", "git"]).run().await.assert_code(5);
-    gateway.cli(&["nodes", "probe", "laptop"]).run().await.assert_code(2);
-    gateway.stop().await;
 }

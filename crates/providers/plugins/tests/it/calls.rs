@@ -3,23 +3,11 @@
 //! call, and each function of a plugin is a tool in every API.
 
 use reqwest::Method;
-use sa_testkit::{Agent, PluginAnswer, PluginServer, Reply, Setup, eventually};
-use serde_json::{Value, json};
+use sa_testkit::plugins::{add, gateway, payload};
+use sa_testkit::{PluginAnswer, PluginServer, Reply, Setup, eventually};
+use serde_json::json;
 
-/// Posts a payload to the plugin gateway.
-pub(crate) async fn gateway(agent: &Agent, payload: &Value) -> Reply {
-    agent.post("/api/gateway", payload).await
-}
-
-pub(crate) fn payload(identifier: &str, arguments: Value) -> Value {
-    json!({ "identifier": identifier, "apiName": "run", "arguments": arguments.to_string() })
-}
-
-/// Adds a plugin by its manifest.
-pub(crate) async fn add(agent: &Agent, manifest: &Value) {
-    let reply = agent.post("/v1/plugins", &json!({ "manifest": manifest })).await;
-    assert_eq!(reply.status, 201, "{}", reply.text);
-}
+use crate::gateway::Serve as _;
 
 #[tokio::test]
 async fn a_hosts_call_does_all_the_steps() {
@@ -27,7 +15,7 @@ async fn a_hosts_call_does_all_the_steps() {
         PluginAnswer::text(200, "text/markdown; charset=utf-8", "## Sunny\n")
     })
     .await;
-    let gateway = Setup::new().config(&server.allowed()).start().await;
+    let gateway = Setup::new().config(&server.allowed()).serve().await;
     let operator = gateway.operator();
     let settings = json!({ "type": "object", "properties": { "name": { "type": "string" }, "units": { "default": "celsius" } } });
     add(
@@ -79,7 +67,7 @@ async fn a_hosts_call_does_all_the_steps() {
 #[tokio::test]
 async fn each_function_is_a_tool_on_every_surface() {
     let server = PluginServer::echo().await;
-    let gateway = Setup::new().config(&server.allowed()).start().await;
+    let gateway = Setup::new().config(&server.allowed()).serve().await;
     let operator = gateway.operator();
     add(&operator, &server.manifest("weather.com", json!({}))).await;
     let agent = gateway.new_agent("a").await;
@@ -114,10 +102,10 @@ async fn each_function_is_a_tool_on_every_surface() {
         gateway.token(json!({ "name": "few", "role": "agent", "tools": ["demo_*"] })).await;
     let few = gateway.agent(&token);
     let refused =
-        crate::plugin_calls::gateway(&few, &payload("weather.com", json!({ "city": "x" }))).await;
+        sa_testkit::plugins::gateway(&few, &payload("weather.com", json!({ "city": "x" }))).await;
     assert_eq!(refused.status, 404, "{}", refused.text);
     let unknown =
-        crate::plugin_calls::gateway(&few, &payload("weather.net", json!({ "city": "x" }))).await;
+        sa_testkit::plugins::gateway(&few, &payload("weather.net", json!({ "city": "x" }))).await;
     assert_eq!(
         refused.text,
         unknown.text.replace("weather.net", "weather.com"),
@@ -132,7 +120,7 @@ async fn what_a_host_brings_along_counts_only_where_that_is_allowed() {
     let manifest = server.manifest("brought", json!({}));
     let mut payload = payload("brought", json!({ "city": "Bern" }));
     payload["manifest"] = manifest;
-    let closed = Setup::new().config(&server.allowed()).start().await;
+    let closed = Setup::new().config(&server.allowed()).serve().await;
     let reply = gateway(&closed.operator(), &payload).await;
     assert_eq!(
         (reply.status, &reply.body["errorType"]),
@@ -142,7 +130,7 @@ async fn what_a_host_brings_along_counts_only_where_that_is_allowed() {
     assert_eq!(server.asked().len(), 0);
 
     let open =
-        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
+        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").serve().await;
     for _ in 0..2 {
         let reply = gateway(&open.operator(), &payload).await;
         assert_eq!(
@@ -168,35 +156,7 @@ async fn what_a_host_brings_along_counts_only_where_that_is_allowed() {
         "[plugins]\nallow_inline_manifest = true\nallow_private = [\"{}\", \"{}\"]",
         server.address, other.address
     );
-    let both = Setup::new().config(&both).start().await;
+    let both = Setup::new().config(&both).serve().await;
     add(&both.operator(), &other.manifest("brought", json!({}))).await;
     assert_eq!(gateway(&both.operator(), &payload).await.body, "added");
-}
-
-#[tokio::test]
-async fn pages_of_listed_origins_may_use_the_plugin_gateway_and_nothing_else() {
-    let server = PluginServer::echo().await;
-    let config = format!("{}allowed_origins = [\"https://host.example\"]\n", server.allowed());
-    let gateway = Setup::new().config(&config).start().await;
-    let operator = gateway.operator();
-    add(&operator, &server.manifest("w", json!({}))).await;
-    let ask = async |method: Method, path: &str, origin: &str| {
-        let body = payload("w", json!({ "city": "x" }));
-        Reply::of(operator.request(method, path).header("origin", origin).json(&body)).await
-    };
-    let preflight = ask(Method::OPTIONS, "/api/gateway", "https://host.example").await;
-    assert_eq!(preflight.status, 204);
-    assert_eq!(preflight.headers["access-control-allow-origin"], "https://host.example");
-    let allowed = preflight.headers["access-control-allow-headers"].to_str().unwrap();
-    assert!(
-        allowed.contains("speraxos-plugin-settings") && allowed.contains("authorization"),
-        "{allowed}"
-    );
-    let answered = ask(Method::POST, "/api/gateway", "https://host.example").await;
-    assert_eq!(
-        (answered.status, &answered.headers["access-control-allow-origin"]),
-        (200, &"https://host.example".parse().unwrap())
-    );
-    assert_eq!(ask(Method::POST, "/api/gateway", "https://evil.example").await.status, 403);
-    assert_eq!(ask(Method::GET, "/v1/tools", "https://host.example").await.status, 403);
 }

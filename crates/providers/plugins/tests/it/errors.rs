@@ -2,10 +2,11 @@
 //! on.
 
 use reqwest::Method;
+use sa_testkit::plugins::{add, gateway, payload};
 use sa_testkit::{PluginAnswer, PluginServer, Reply, Setup};
 use serde_json::{Value, json};
 
-use crate::plugin_calls::{add, gateway, payload};
+use crate::gateway::Serve as _;
 
 /// The output of a plugin SDK's helper, with one additional field.
 const KEYLESS: &str =
@@ -26,7 +27,7 @@ fn check(reply: &Reply, status: u16, error_type: Value, words: &[&str]) {
 #[tokio::test]
 async fn what_a_host_gets_wrong() {
     let server = PluginServer::echo().await;
-    let at = Setup::new().config(&server.allowed()).start().await;
+    let at = Setup::new().config(&server.allowed()).serve().await;
     let operator = at.operator();
     let settings = json!({ "type": "object", "required": ["apiKey"], "properties": { "apiKey": { "type": "string", "minLength": 8, "format": "password" } } });
     add(&operator, &server.manifest("plain", json!({}))).await;
@@ -111,7 +112,7 @@ async fn what_an_index_gets_wrong() {
     })
     .await;
     let at =
-        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
+        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").serve().await;
     let operator = at.operator();
     let ask = async |index: &str, identifier: &str| {
         let mut payload = payload(identifier, json!({}));
@@ -176,7 +177,7 @@ async fn what_a_plugin_server_gets_wrong() {
         "[plugins]\ntimeout_ms = 1000\nmax_response_bytes = 65536\nallow_private = [\"{}\", \"{}\"]",
         server.address, gone.address
     );
-    let at = Setup::new().config(&allowed).start().await;
+    let at = Setup::new().config(&allowed).serve().await;
     let operator = at.operator();
     add(&operator, &manifest).await;
     gone.end().await;
@@ -238,7 +239,7 @@ async fn too_many_calls_and_a_slow_server_are_nobody_elses_trouble() {
         "[limits]\nqueue_wait_ms = 50\n{}max_running = 2\ncalls_per_second = 5\n",
         server.allowed()
     );
-    let at = Setup::new().config(&config).start().await;
+    let at = Setup::new().config(&config).serve().await;
     let operator = at.operator();
     let function = |path: &str| json!({ "api": [{ "name": "run", "description": "d", "url": server.url(path) }] });
     add(&operator, &server.manifest("slow", function("/slow"))).await;
@@ -274,39 +275,4 @@ async fn too_many_calls_and_a_slow_server_are_nobody_elses_trouble() {
         "nor is it another's"
     );
     stuck.iter().for_each(tokio::task::JoinHandle::abort);
-}
-
-#[tokio::test]
-async fn whoever_is_not_let_in_is_told_in_the_same_form() {
-    let at = Setup::new().start().await;
-    let (id, token) = at.token(json!({ "name": "gone", "role": "agent" })).await;
-    at.operator().delete(&format!("/v1/tokens/{id}")).await;
-    for path in sa_protocol::plugin::GATEWAY_PATHS {
-        for token in ["", "no such token", token.as_str()] {
-            let reply = Reply::of(
-                at.agent(token).request(Method::POST, path).json(&payload("w", json!({}))),
-            )
-            .await;
-            check(&reply, 401, json!(401), &["message", "hint"]);
-            assert_eq!(reply.headers["www-authenticate"], "Bearer");
-        }
-        let page =
-            at.operator().request(Method::POST, path).header("origin", "https://evil.example");
-        check(
-            &Reply::of(page.json(&payload("w", json!({})))).await,
-            403,
-            json!(403),
-            &["plugins.allowed_origins"],
-        );
-        let twice =
-            at.operator().request(Method::POST, path).header("authorization", "Bearer another");
-        check(
-            &Reply::of(twice.json(&payload("w", json!({})))).await,
-            400,
-            json!(400),
-            &["Authorization"],
-        );
-    }
-    // All other routes return a regular problem.
-    at.agent("no such token").get("/v1/tools").await.assert_problem(401, "unauthorized");
 }

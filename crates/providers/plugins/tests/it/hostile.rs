@@ -2,10 +2,11 @@
 //! reaches, its headers, or its computing time.
 
 use reqwest::Method;
+use sa_testkit::plugins::{add, gateway, payload};
 use sa_testkit::{PluginAnswer, PluginServer, Reply, Setup};
 use serde_json::{Value, json};
 
-use crate::plugin_calls::{add, gateway, payload};
+use crate::gateway::Serve as _;
 
 /// Internal addresses that a caller must not reach. The complete list of spellings is tested with
 /// the HTTP client.
@@ -28,7 +29,7 @@ const INSIDE: [&str; 12] = [
 async fn no_document_leads_inside() {
     let inside = PluginServer::echo().await;
     let port = inside.address.rsplit_once(':').unwrap().1.to_owned();
-    let at = Setup::new().config("[plugins]\nallow_inline_manifest = true").start().await;
+    let at = Setup::new().config("[plugins]\nallow_inline_manifest = true").serve().await;
     let operator = at.operator();
     for host in INSIDE {
         let url = format!("http://{host}:{port}/x.json");
@@ -56,7 +57,7 @@ async fn no_document_leads_inside() {
 #[tokio::test]
 async fn a_setting_is_a_value_and_never_a_header() {
     let server = PluginServer::echo().await;
-    let at = Setup::new().config(&server.allowed()).start().await;
+    let at = Setup::new().config(&server.allowed()).serve().await;
     let operator = at.operator();
     let settings = json!({ "type": "object", "properties": { "note": { "type": "string" } } });
     add(&operator, &server.manifest("w", json!({ "settings": settings }))).await;
@@ -83,7 +84,7 @@ async fn a_setting_is_a_value_and_never_a_header() {
 async fn a_schema_neither_reaches_out_nor_thinks_for_long() {
     let server = PluginServer::echo().await;
     let at =
-        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
+        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").serve().await;
     let operator = at.operator();
     let with = |parameters: Value| {
         let mut asked = payload("w", json!({ "city": "a".repeat(100_000) + "!" }));
@@ -128,7 +129,7 @@ async fn settings_do_not_follow_a_redirect_to_another_server() {
     let server = PluginServer::start(move |_| PluginAnswer::redirect(307, &to)).await;
     let config =
         format!("[plugins]\nallow_private = [\"{}\", \"{}\"]", server.address, other.address);
-    let at = Setup::new().config(&config).start().await;
+    let at = Setup::new().config(&config).serve().await;
     let operator = at.operator();
     add(&operator, &server.manifest("w", json!({}))).await;
     let request = operator

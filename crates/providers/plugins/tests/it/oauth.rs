@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
 use reqwest::Method;
+use sa_testkit::plugins::gateway;
 use sa_testkit::{Agent, Gateway, PluginAnswer, PluginServer, Reply, Setup};
 use serde_json::{Value, json};
 
-use crate::plugin_calls::gateway;
+use crate::gateway::Serve as _;
 
 fn document(token_url: &str) -> Value {
     json!({ "openapi": "3.1.0", "info": { "title": "Pets" }, "servers": [{ "url": "/v1" }],
@@ -51,7 +52,7 @@ async fn server(
 }
 
 async fn behind(server: &PluginServer, plugins: &[&str]) -> Gateway {
-    let at = Setup::new().config(&server.allowed()).start().await;
+    let at = Setup::new().config(&server.allowed()).serve().await;
     for id in plugins {
         let url = server.url(&format!("/manifest/{id}"));
         let added = at.operator().post("/v1/plugins", &json!({ "url": url })).await;
@@ -160,7 +161,7 @@ async fn the_secret_does_not_follow_a_redirect() {
     // Both servers are allowed, but the secret for one must not be sent to the other.
     let config =
         format!("[plugins]\nallow_private = [\"{}\", \"{}\"]", server.address, thief.address);
-    let at = Setup::new().config(&config).start().await;
+    let at = Setup::new().config(&config).serve().await;
     let operator = at.operator();
     operator.post("/v1/plugins", &json!({ "url": server.url("/openapi.json") })).await;
     store(&operator, "pets", "").await;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use reqwest::Method;
+use sa_testkit::plugins::gateway;
 use sa_testkit::{PluginAnswer, PluginServer, Reply, Setup};
 use serde_json::{Value, json};
 
-use crate::plugin_calls::gateway;
+use crate::gateway::Serve as _;
 
 const PETS: &str = r"
 openapi: 3.0.3
@@ -69,7 +70,7 @@ fn header(server: &PluginServer, name: &str) -> Option<String> {
 #[tokio::test]
 async fn every_operation_is_a_tool() {
     let (server, _) = pets().await;
-    let at = Setup::new().config(&server.allowed()).start().await;
+    let at = Setup::new().config(&server.allowed()).serve().await;
     let operator = at.operator();
     let added = operator.post("/v1/plugins", &json!({ "url": server.url("/manifest.json") })).await;
     assert_eq!(added.status, 201, "{}", added.text);
@@ -135,7 +136,7 @@ async fn every_operation_is_a_tool() {
 #[tokio::test]
 async fn a_document_alone_is_a_plugin_and_its_changes_are_held_back() {
     let (server, document) = pets().await;
-    let at = Setup::new().config(&server.allowed()).start().await;
+    let at = Setup::new().config(&server.allowed()).serve().await;
     let operator = at.operator();
     let added = operator.post("/v1/plugins", &json!({ "url": server.url("/openapi.yaml") })).await;
     assert_eq!(
@@ -186,7 +187,7 @@ paths:
 async fn a_swagger_document_alone_is_a_plugin() {
     let (server, document) = pets().await;
     *document.lock() = SHOP.to_owned();
-    let at = Setup::new().config(&server.allowed()).start().await;
+    let at = Setup::new().config(&server.allowed()).serve().await;
     let operator = at.operator();
     let added = operator.post("/v1/plugins", &json!({ "url": server.url("/openapi.yaml") })).await;
     assert_eq!(
@@ -232,7 +233,7 @@ paths:
 async fn an_object_parameter_keeps_the_order_of_its_keys_in_every_api() {
     let (server, document) = pets().await;
     *document.lock() = COLORS.to_owned();
-    let at = Setup::new().config(&server.allowed()).start().await;
+    let at = Setup::new().config(&server.allowed()).serve().await;
     let operator = at.operator();
     let added = operator.post("/v1/plugins", &json!({ "url": server.url("/openapi.yaml") })).await;
     assert_eq!(added.status, 201, "{}", added.text);
@@ -266,7 +267,7 @@ async fn an_object_parameter_keeps_the_order_of_its_keys_in_every_api() {
 async fn a_document_that_cannot_be_used_is_named() {
     let (server, document) = pets().await;
     let at =
-        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").start().await;
+        Setup::new().config(&server.allowed()).config("allow_inline_manifest = true").serve().await;
     let operator = at.operator();
     let brought = |path: &str| {
         json!({ "identifier": "pets", "apiName": "getPet", "arguments": "{\"petId\":1}",
@@ -307,7 +308,7 @@ async fn a_document_that_cannot_be_used_is_named() {
 
 #[tokio::test]
 async fn a_document_whose_servers_cannot_be_known_is_not_added() {
-    let at = Setup::new().start().await;
+    let at = Setup::new().serve().await;
     let operator = at.operator();
     let document = |url: &str| json!({ "text": PETS.replace("/v1 }", &format!("{url} }}")) });
     let refused = operator.post("/v1/plugins", &document("/v1")).await;

@@ -2,11 +2,11 @@
 //! plugins cannot reach it by manifest, function, OpenAPI document, token server or redirect.
 
 use reqwest::Method;
+use sa_testkit::plugins::{gateway, payload};
 use sa_testkit::{Agent, PluginAnswer, PluginServer, Reply, Setup};
 use serde_json::{Value, json};
 
-use crate::SWITCHBOARD;
-use crate::plugin_calls::{gateway, payload};
+use crate::gateway::Serve as _;
 
 async fn add_with(agent: &Agent, what: Value, allowed: &[&str]) -> Reply {
     let mut body = what;
@@ -30,7 +30,7 @@ async fn one_plugin_is_allowed_and_another_is_not() {
     let inside = PluginServer::echo().await;
     let to = inside.url("/around");
     let turning = PluginServer::start(move |_| PluginAnswer::redirect(307, &to)).await;
-    let at = Setup::new().start().await;
+    let at = Setup::new().serve().await;
     let operator = at.operator();
     let manifest =
         |server: &PluginServer, id: &str| json!({ "manifest": server.manifest(id, json!({})) });
@@ -90,7 +90,7 @@ async fn documents_and_tokens_are_reached_by_the_same_rule() {
         _ => PluginAnswer::json(&json!("here")),
     })
     .await;
-    let at = Setup::new().start().await;
+    let at = Setup::new().serve().await;
     let operator = at.operator();
     let source = || json!({ "url": server.url("/manifest.json") });
     let refused = operator.post("/v1/plugins", &source()).await;
@@ -138,35 +138,4 @@ async fn documents_and_tokens_are_reached_by_the_same_rule() {
     )
     .await;
     assert_eq!(found.status, 200, "{}", found.text);
-}
-
-#[tokio::test]
-async fn people_see_what_was_allowed() {
-    let server = PluginServer::echo().await;
-    let at = Setup::new().spawn(SWITCHBOARD).await;
-    let file = at.dir.path().join("m.json");
-    std::fs::write(&file, server.manifest("w", json!({})).to_string()).unwrap();
-    let path = file.to_str().unwrap();
-    let cli = async |args: &[&str]| {
-        let ended = at.cli(args).run().await;
-        ended.assert_code(0);
-        ended.stdout
-    };
-    assert!(cli(&["plugin", "check", path]).await.contains("the gateway cannot call"));
-    let checked = cli(&["plugin", "check", path, "--allow-private", &server.address]).await;
-    assert_eq!(checked.trim(), "it can be added");
-    cli(&["plugin", "add", path, "--allow-private", &server.address]).await;
-    assert!(cli(&["plugin", "list"]).await.contains(&server.address));
-    let shown = cli(&["plugin", "show", "w"]).await;
-    let private = shown.lines().find(|line| line.trim_start().starts_with("private"));
-    assert!(private.is_some_and(|line| line.contains(&server.address)), "{shown}");
-    let doctor = at.cli(&["doctor"]).run().await.stdout;
-    assert!(doctor.contains(&format!("\"w\" may access {}", server.address)), "{doctor}");
-    assert!(doctor.contains("there are tools of plugins") && !doctor.contains("FIX"), "{doctor}");
-    let audit = at.operator().get_text("/v1/audit").await;
-    assert!(audit.contains("plugin.private_allowed") && audit.contains(&server.address), "{audit}");
-    let again = Setup::new().on(&at);
-    at.stop().await;
-    let at = again.spawn(SWITCHBOARD).await;
-    at.operator().call("w__run", json!({ "city": "x" })).await.result();
 }

@@ -4,10 +4,11 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
+use sa_testkit::plugins::{add, gateway, payload};
 use sa_testkit::{Agent, PluginServer, Setup};
 use serde_json::json;
 
-use crate::plugin_calls::{add, gateway, payload};
+use crate::gateway::Serve as _;
 
 const PER_SECOND: usize = 20;
 const AT_ONCE: usize = 200;
@@ -35,7 +36,7 @@ async fn flood(agent: &Agent, plugin: &str) -> (usize, usize) {
 async fn the_limit_is_exact_for_each_token_and_plugin() {
     let server = PluginServer::echo().await;
     let more = format!("{}calls_per_second = {PER_SECOND}\nmax_running = 1000\n", server.allowed());
-    let at = Setup::new().config(&more).start().await;
+    let at = Setup::new().config(&more).serve().await;
     let operator = at.operator();
     for id in ["one", "two"] {
         add(&operator, &server.manifest(id, json!({}))).await;

@@ -2,10 +2,11 @@
 //! did not exist.
 
 use reqwest::Method;
+use sa_testkit::plugins::{add, gateway};
 use sa_testkit::{Agent, PluginServer, Reply, Setup};
 use serde_json::{Value, json};
 
-use crate::plugin_calls::{add, gateway};
+use crate::gateway::Serve as _;
 
 async fn listed(agent: &Agent) -> Vec<Value> {
     let list = agent.get("/v1/plugins").await.body;
@@ -15,7 +16,7 @@ async fn listed(agent: &Agent) -> Vec<Value> {
 #[tokio::test]
 async fn a_restricted_token_sees_what_it_may_call() {
     let server = PluginServer::echo().await;
-    let at = Setup::new().config(&server.allowed()).start().await;
+    let at = Setup::new().config(&server.allowed()).serve().await;
     let operator = at.operator();
     let two = json!([{ "name": "read", "description": "d", "url": server.url("/read") }, { "name": "write", "description": "d", "url": server.url("/write") }]);
     add(&operator, &server.manifest("mail", json!({ "api": two }))).await;

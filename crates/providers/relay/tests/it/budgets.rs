@@ -1,8 +1,6 @@
 //! Rule: connections to sessions, their incomplete lines, their requests and their unread answers
 //! use the share of the session's owner in the gateway's budgets. Other principals are served.
 
-mod kit;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::kit::{Agent, Kit, SOON, budget, principal};
+use crate::kit::{Agent, Kit, SOON, budget, principal};
 
 const LINE: usize = 1 << 20;
 const TOTAL: usize = 8 * LINE;

@@ -5,43 +5,9 @@ use rmcp::ServiceExt as _;
 use rmcp::model::CallToolRequestParams;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use sa_testkit::sessions::{answer, id, reply, session, session_with};
 use sa_testkit::{Agent, Gateway, RelaySocket, Setup, eventually};
 use serde_json::{Value, json};
-
-/// Opens a session for this caller, with the tools `send` (with a schema) and `recall`.
-pub(crate) async fn session(caller: &Agent) -> Value {
-    session_with(caller, json!({})).await
-}
-
-async fn session_with(caller: &Agent, more: Value) -> Value {
-    let mut body = json!({ "message": "work", "context": { "caller_id": "ant", "caller_tools": [
-        { "name": "send", "description": "Sends it", "inputSchema": {
-            "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] } },
-        { "name": "recall" },
-    ] } });
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let reply = caller.post("/v1/sessions", &body).await;
-    assert_eq!(reply.status, 201, "{}", reply.text);
-    reply.body
-}
-
-pub(crate) fn id(session: &Value) -> &str {
-    session["session_id"].as_str().unwrap()
-}
-
-async fn reply(caller: &Agent, request: &Value, answer: Value) -> Value {
-    let mut body = json!({ "request_id": request["request_id"] });
-    body.as_object_mut().unwrap().extend(answer.as_object().unwrap().clone());
-    let reply = caller
-        .post(&format!("/v1/sessions/{}/responses", request["session_id"].as_str().unwrap()), &body)
-        .await;
-    assert_eq!(reply.status, 202, "{}", reply.text);
-    reply.body
-}
-
-pub(crate) async fn answer(caller: &Agent, request: &Value, answer: Value) {
-    assert_eq!(reply(caller, request, answer).await, json!({ "received": true }));
-}
 
 /// Sends the owner's answer to a request that is not open.
 async fn answer_late(caller: &Agent, request: &Value, answer: Value) {
@@ -221,15 +187,10 @@ async fn only_the_callers_own_answer_counts_and_only_once() {
     assert_eq!(agent.recv().await["result"], "genuine");
     assert_eq!(gateway.refused("session", "forged_reply").await, 2);
     assert_eq!(gateway.refused("session", "stray_reply").await, 3);
-    let forged = eventually("the audit", || async {
-        let events = gateway.operator().get("/v1/audit?limit=50").await.body;
-        let events = events["events"].as_array()?.clone();
-        let forged: Vec<Value> =
-            events.into_iter().filter(|event| event["what"] == "reply.forged").collect();
-        (forged.len() == 2).then_some(forged)
-    })
-    .await;
-    assert_eq!(forged[1]["who"], "agent other");
+    let events = gateway.inner().journal.events();
+    let forged: Vec<_> = events.iter().filter(|event| event.name == "reply.forged").collect();
+    assert_eq!(forged.len(), 2, "{events:?}");
+    assert_eq!(forged[0].actor, "agent other");
 }
 
 #[tokio::test]
@@ -397,37 +358,6 @@ async fn a_caller_may_change_its_tools_and_end_its_session() {
     assert_eq!(stream.next().await.unwrap().0, "message");
     assert_eq!(stream.next().await.unwrap().0, "session_ended");
     assert_eq!(stream.next().await, None);
-}
-
-#[tokio::test]
-async fn a_revoked_token_ends_its_sessions() {
-    let (gateway, _) = start().await;
-    let (token_id, token) = gateway.token(json!({ "name": "short", "role": "caller" })).await;
-    let session = session(&gateway.agent(&token)).await;
-    let mut agent = RelaySocket::connect(&session["socket"]).await;
-    assert_eq!(gateway.operator().delete(&format!("/v1/tokens/{token_id}")).await.status, 200);
-    assert_eq!(agent.next().await, None);
-    let seen = gateway.operator().get(&format!("/v1/sessions/{}", id(&session))).await.body;
-    assert_eq!(
-        (&seen["state"], &seen["reason"]),
-        (&json!("ended"), &json!("the caller's token was revoked"))
-    );
-}
-
-#[tokio::test]
-async fn a_gateway_that_stops_does_not_wait_for_open_questions() {
-    let gateway = Setup::new().spawn(crate::SWITCHBOARD).await;
-    let caller = gateway.new_agent("ant").await;
-    let session = session(&caller).await;
-    let poll = json!({ "session_id": id(&session), "wait_ms": 300_000 });
-    let next = caller.call_later("caller_tool_next", json!({ "args": poll }));
-    let wait = json!({ "session_id": id(&session), "message": "more", "wait_ms": 300_000 });
-    let message = caller.call_later("session_message", json!({ "args": wait }));
-    eventually("both waiting", || async { (gateway.running_calls().await == 2).then_some(()) })
-        .await;
-    gateway.stop().await;
-    assert_eq!(next.await.unwrap().result()["requests"], json!([]));
-    assert_eq!(message.await.unwrap().result()["session_id"], session["session_id"]);
 }
 
 #[tokio::test]

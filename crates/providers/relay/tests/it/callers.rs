@@ -1,7 +1,5 @@
 //! Rules for callers: how a request is named, when its answer counts, and when it fails.
 
-mod kit;
-
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::kit::{Kit, SOON, principal};
+use crate::kit::{Kit, SOON, principal};
 
 /// Returns the id of the request that waits for the caller.
 async fn request(kit: &Kit, owner: &Arc<sa_core::Principal>, session: &str) -> String {
@@ -203,7 +201,7 @@ async fn progress_does_not_extend_a_limit_that_the_caller_set() {
         let args = json!({ "context": context, "timeout_ms": session });
         let opened = kit.call(&owner, "session_message", args).await.unwrap();
         let id = opened["session_id"].as_str().unwrap();
-        let mut agent = kit::Agent::connect(opened["socket"].as_str().unwrap()).await;
+        let mut agent = crate::kit::Agent::connect(opened["socket"].as_str().unwrap()).await;
         agent.ask("caller_tool", json!({ "tool": "send" })).await;
         let request = request(&kit, &owner, id).await;
         let started = Instant::now();

@@ -1,8 +1,6 @@
 //! Rule: a stream of a session's events ends with `session_ended`, however late that event is
 //! written.
 
-mod kit;
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! Rule: however fast a session writes, its events use at most about 1.25 times
 //! `keep_event_bytes` on disk, and the newest of them are kept.
 
-mod kit;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +10,7 @@ use sa_store::Store;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::kit::{Agent, Kit, SOON, principal};
+use crate::kit::{Agent, Kit, SOON, principal};
 
 const LIMIT: u64 = 256 * 1024;
 const MESSAGE: usize = 20_000;

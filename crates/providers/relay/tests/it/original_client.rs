@@ -2,14 +2,12 @@
 //! socket. Such a client starts a session, polls until it is completed or failed, and looks for
 //! the assistant's message.
 
-mod kit;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::kit::{Agent, Kit, SOON, principal};
+use crate::kit::{Agent, Kit, SOON, principal};
 
 /// Sends a message and polls as that client does. Returns the last answer and all events.
 async fn converse(agent: &mut Agent, message: Value) -> (Value, Vec<Value>) {

@@ -1,14 +1,13 @@
 //! Rule: a sandboxed agent with its own directory starts again after the gateway marked its files
 //! as secret.
 
-mod kit;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kit::{Kit, SUPERVISOR, principal};
 use sa_vault::secret_file;
 use serde_json::{Value, json};
+
+use crate::kit::{Kit, SUPERVISOR, principal, supervisor};
 
 #[tokio::test]
 async fn an_agent_starts_again_after_the_gateway_marked_its_files() {
@@ -50,5 +49,5 @@ async fn an_agent_starts_again_after_the_gateway_marked_its_files() {
 
 #[test]
 fn this_holds_for_an_unprivileged_user() {
-    sa_test_needs::repeat_as_nobody(module_path!(), &[(SUPERVISOR, &kit::supervisor())]);
+    sa_test_needs::repeat_as_nobody(module_path!(), &[(SUPERVISOR, &supervisor())]);
 }

@@ -6,12 +6,11 @@
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, RequestMetaObject};
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
+use sa_testkit::mcp::{Client, Era, connect, request, value};
+use sa_testkit::sessions::{id, session};
 use sa_testkit::{Agent, CallSocket, Gateway, RelaySocket, Setup, eventually, soon};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-
-use crate::mcp_support::{Client, Era, connect, request, value};
-use crate::relay_callers::{id, session};
 
 /// Collects requests for the caller's tools.
 #[derive(Clone)]

@@ -1,13 +1,11 @@
 //! Rule: an agent reaches only its own session and the sessions that it started. Its reads do not
 //! count as its caller's presence.
 
-mod kit;
-
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::kit::{Agent, Kit, SOON, principal};
+use crate::kit::{Agent, Kit, SOON, principal};
 
 /// Returns the error's kind, or null.
 async fn kind(agent: &mut Agent, method: &str, params: Value) -> Value {

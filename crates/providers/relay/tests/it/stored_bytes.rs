@@ -1,8 +1,6 @@
 //! Rule: the stored events of all sessions are bounded, and each principal has its share of the
 //! bytes, also after a restart. A principal that stores too much loses its own oldest events.
 
-mod kit;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +10,7 @@ use sa_limits::budget::Holder;
 use sa_store::Store;
 use serde_json::{Value, json};
 
-use self::kit::{Kit, principal};
+use crate::kit::{Kit, principal};
 
 const TOTAL: usize = 1 << 20;
 const KEEP: usize = TOTAL / 4;

@@ -1,10 +1,6 @@
 //! Rule: large answers take from a budget while they are received and in memory. A principal that
 //! requests many is refused some of them, and other principals get theirs.
 
-mod answers;
-#[expect(dead_code, reason = "other tests use the rest")]
-mod gateway;
-
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use self::answers::answers;
-use self::gateway::{Gateway, TIMEOUT};
+use crate::answers::answers;
+use crate::gateway::{Gateway, TIMEOUT};
 
 /// The size of a large answer.
 const SIZE: usize = 1 << 20;

@@ -1,8 +1,6 @@
 //! Rule: a change of the tools that a server reports is forwarded, even if its list shows no
 //! difference.
 
-mod answers;
-
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -82,7 +80,7 @@ async fn a_reported_change_without_a_difference_is_forwarded() {
         directory,
         Arc::new(store),
         vault,
-        answers::answers(1 << 30),
+        crate::answers::answers(1 << 30),
         &configured,
         closing.clone(),
     );

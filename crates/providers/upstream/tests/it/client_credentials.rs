@@ -9,54 +9,19 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use rmcp::ServerHandler;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
-};
-use rmcp::service::{RequestContext, RoleServer};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use sa_testkit::Setup;
+use sa_testkit::upstream::{Guarded, until};
 use serde_json::json;
 
-use crate::upstream::until;
+use crate::serve::Serve as _;
 
 const SECRET: &str = "the-account-s-secret";
 
 /// The number of the only valid token.
 #[derive(Clone, Default)]
 struct Authority(Arc<AtomicUsize>);
-
-/// A server with one tool.
-#[derive(Clone)]
-pub(crate) struct Guarded;
-
-impl ServerHandler for Guarded {
-    fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-    }
-
-    async fn list_tools(
-        &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, rmcp::ErrorData> {
-        let schema = json!({ "type": "object" }).as_object().cloned().unwrap();
-        Ok(ListToolsResult {
-            tools: vec![Tool::new("hello", "says hello", schema)],
-            ..Default::default()
-        })
-    }
-
-    async fn call_tool(
-        &self,
-        _request: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, rmcp::ErrorData> {
-        Ok(CallToolResult::success(vec![ContentBlock::text("hello")]).into())
-    }
-}
 
 async fn guard(State(authority): State<Authority>, request: Request, next: Next) -> Response {
     let good = format!("Bearer granted-{}", authority.0.load(Ordering::SeqCst));
@@ -121,7 +86,7 @@ async fn a_token_is_fetched_with_the_gateway_s_own_account_and_renewed() {
         .config(&format!(
             "[upstream.guarded]\nurl = \"{url}/mcp\"\nisolate = false\noauth = {oauth}\n"
         ))
-        .start()
+        .serve()
         .await;
     until(&gateway, "guarded", "ready").await;
     let agent = gateway.operator();

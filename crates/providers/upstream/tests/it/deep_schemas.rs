@@ -1,12 +1,13 @@
 //! Only the tool with a too deeply nested schema is unusable, and the operator learns its name,
 //! over every transport.
 
-use sa_testkit::{Gateway, Setup};
+use sa_testkit::Gateway;
+use sa_testkit::Setup;
+use sa_testkit::upstream::until;
+use sa_testkit::upstream::{Says, WAYS, Way};
 use serde_json::json;
 
-use crate::SWITCHBOARD;
-use crate::upstream::until;
-use crate::upstream_said::{Says, WAYS, Way};
+use crate::serve::Serve as _;
 
 /// Returns a server with a valid tool, and one with a schema of this many levels.
 fn with_deep(levels: usize) -> Says {
@@ -29,7 +30,8 @@ async fn check_others(gateway: &Gateway) {
 
 /// Checks a schema that can be parsed: its tool is listed, and its calls report the error.
 async fn check_readable(way: Way) {
-    let (gateway, _dir) = with_deep(110).start(way).await;
+    let (config, _dir) = with_deep(110).config(way).await;
+    let gateway = Setup::new().config(&config).serve().await;
     until(&gateway, "test", "ready").await;
     let reply = gateway.operator().call("test__deep", json!({})).await;
     let told = reply.assert_problem(502, "failed").detail();
@@ -40,7 +42,8 @@ async fn check_readable(way: Way) {
 /// Checks a schema that cannot be parsed: the tool is left out, and the server's state reports
 /// that.
 async fn check_unreadable(way: Way, levels: usize) {
-    let (gateway, _dir) = with_deep(levels).start(way).await;
+    let (config, _dir) = with_deep(levels).config(way).await;
+    let gateway = Setup::new().config(&config).serve().await;
     let server = until(&gateway, "test", "ready").await;
     assert_eq!(server["tools"], 2, "{server}");
     assert_eq!(server["left_out"][0]["tool"], "deep", "{server}");
@@ -68,20 +71,4 @@ async fn a_schema_without_bounds() {
     for way in WAYS {
         check_unreadable(way, 100_000).await;
     }
-}
-
-#[tokio::test]
-async fn the_command_line_names_it() {
-    let config = with_deep(1_000).serve(false).await;
-    let gateway = Setup::new().config(&config).spawn(SWITCHBOARD).await;
-    until(&gateway, "test", "ready").await;
-    for args in [&["upstream", "list"][..], &["upstream", "show", "test"], &["doctor"]] {
-        let shown = gateway.cli(args).run().await;
-        assert!(
-            shown.stdout.contains("left out") && shown.stdout.contains("deep"),
-            "{args:?}: {}",
-            shown.stdout
-        );
-    }
-    gateway.stop().await;
 }

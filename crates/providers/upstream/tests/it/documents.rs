@@ -9,10 +9,12 @@ use rmcp::model::{ReadResourceRequestParams, Reference};
 use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use sa_testkit::upstream::{noted, until};
 use sa_testkit::{Gateway, Setup};
 use serde_json::{Value, json};
 
-use crate::upstream::{SERVER, noted, stdio, until};
+use crate::serve::Serve as _;
+use crate::server::{server_program, stdio};
 
 async fn client(gateway: &Gateway, token: &str) -> RunningService<RoleClient, ()> {
     let config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", gateway.url))
@@ -24,7 +26,7 @@ async fn client(gateway: &Gateway, token: &str) -> RunningService<RoleClient, ()
 async fn start() -> Gateway {
     let dir = tempfile::tempdir().unwrap();
     let config = [stdio("one", &[], dir.path(), ""), stdio("two", &[], dir.path(), "")].concat();
-    let gateway = Setup::new().config(&config).start().await;
+    let gateway = Setup::new().config(&config).serve().await;
     until(&gateway, "one", "ready").await;
     until(&gateway, "two", "ready").await;
     gateway
@@ -95,7 +97,7 @@ async fn a_token_sees_only_what_it_may_use() {
 async fn what_a_tool_gives_back_arrives_as_it_was_sent() {
     let gateway = start().await;
     let direct = rmcp::transport::async_rw::AsyncRwTransport::new_client;
-    let mut child = tokio::process::Command::new(SERVER)
+    let mut child = tokio::process::Command::new(server_program())
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .kill_on_drop(true)
@@ -131,7 +133,7 @@ async fn what_a_tool_gives_back_arrives_as_it_was_sent() {
 async fn a_document_that_does_not_come_has_the_deadline_of_a_call() {
     let dir = tempfile::tempdir().unwrap();
     let gateway =
-        Setup::new().config(&stdio("one", &[], dir.path(), "timeout_ms = 300")).start().await;
+        Setup::new().config(&stdio("one", &[], dir.path(), "timeout_ms = 300")).serve().await;
     until(&gateway, "one", "ready").await;
     let client = client(&gateway, &gateway.operator).await;
     let read = client.read_resource(ReadResourceRequestParams::new("note://never"));

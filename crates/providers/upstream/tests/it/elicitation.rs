@@ -10,11 +10,12 @@ use sa_core::{
     CallError, CallErrorKind, Outcome, Overrun, Principal, Question, RawJson, Role, Update,
     UpdateSink, View,
 };
+use sa_testkit::upstream::{HttpServer, noted, until};
 use sa_testkit::{Gateway, Setup};
 use serde_json::{Value, json};
 
-use crate::upstream::{SERVER, noted, stdio, until};
-use crate::upstream_http::HttpServer;
+use crate::serve::Serve as _;
+use crate::server::{server_program, stdio};
 
 /// A client that answers every question.
 pub(crate) struct Client {
@@ -74,9 +75,9 @@ async fn a_question_is_answered_by_the_client_in_both_eras_over_stdio() {
     for era in ["old", "new"] {
         let config = format!(
             "[upstream.test]\ncommand = {}\nenv = {{ SERVER_ERA = \"{era}\" }}\n",
-            json!([SERVER])
+            json!([server_program()])
         );
-        let gateway = Setup::new().config(&config).start().await;
+        let gateway = Setup::new().config(&config).serve().await;
         until(&gateway, "test", "ready").await;
         let ada = named("Ada");
         assert_eq!(
@@ -95,9 +96,9 @@ async fn a_question_is_answered_by_the_client_in_both_eras_over_stdio() {
 async fn a_model_is_asked_too() {
     let config = format!(
         "[upstream.test]\ncommand = {}\nenv = {{ SERVER_ERA = \"old\" }}\n",
-        json!([SERVER])
+        json!([server_program()])
     );
-    let gateway = Setup::new().config(&config).start().await;
+    let gateway = Setup::new().config(&config).serve().await;
     until(&gateway, "test", "ready").await;
     let answer = json!({ "role": "assistant", "content": { "type": "text", "text": "hello" }, "model": "m-1" });
     let model = client(answer);
@@ -108,9 +109,9 @@ async fn a_model_is_asked_too() {
 #[tokio::test]
 async fn each_of_many_callers_is_asked_its_own_question() {
     for (era, isolate) in [("old", true), ("old", false), ("new", false)] {
-        let server = HttpServer::start("127.0.0.1:0", era).await;
+        let server = HttpServer::start(&server_program(), "127.0.0.1:0", era).await;
         let gateway =
-            Setup::new().config(&server.config(&format!("isolate = {isolate}"))).start().await;
+            Setup::new().config(&server.config(&format!("isolate = {isolate}"))).serve().await;
         until(&gateway, "web", "ready").await;
         let gateway = &gateway;
         let calls = (0..20).map(|number| async move {
@@ -127,7 +128,7 @@ async fn a_question_that_could_be_for_two_is_put_to_neither() {
     let dir = tempfile::tempdir().unwrap();
     let config =
         stdio("test", &[], dir.path(), "").replace("env = { ", "env = { SERVER_ERA = \"old\", ");
-    let gateway = Setup::new().config(&config).start().await;
+    let gateway = Setup::new().config(&config).serve().await;
     until(&gateway, "test", "ready").await;
     let (waits, asks) = (named("waits"), named("asks"));
     let waiting = call(&gateway, "a", "test__wait", Some(Arc::clone(&waits)));
@@ -145,8 +146,8 @@ async fn a_question_that_could_be_for_two_is_put_to_neither() {
 
 #[tokio::test]
 async fn a_caller_that_cannot_be_asked_is_no_answer() {
-    let config = format!("[upstream.test]\ncommand = {}\n", json!([SERVER]));
-    let gateway = Setup::new().config(&config).start().await;
+    let config = format!("[upstream.test]\ncommand = {}\n", json!([server_program()]));
+    let gateway = Setup::new().config(&config).serve().await;
     until(&gateway, "test", "ready").await;
     assert_eq!(
         call(&gateway, "a", "test__ask", None).await.unwrap_err().kind,
@@ -158,7 +159,7 @@ async fn a_caller_that_cannot_be_asked_is_no_answer() {
 async fn a_program_for_each_caller_is_bounded_and_a_full_house_disturbs_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let gateway =
-        Setup::new().config(&stdio("test", &[], dir.path(), "isolate = true")).start().await;
+        Setup::new().config(&stdio("test", &[], dir.path(), "isolate = true")).serve().await;
     until(&gateway, "test", "ready").await;
     let mut waiting = tokio::task::JoinSet::new();
     let gateway = Arc::new(gateway);

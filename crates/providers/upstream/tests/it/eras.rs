@@ -1,16 +1,12 @@
 //! Rule: a server of both eras asks each caller in the era that the caller supports.
 
-mod answers;
-mod dual_era;
-mod gateway;
-
 use std::sync::Arc;
 
 use sa_core::{Outcome, QuestionMode};
 use serde_json::Value;
 
-use self::dual_era::{DualEra, NEWER, OLDER};
-use self::gateway::{Gateway, TIMEOUT};
+use crate::dual_era::{DualEra, NEWER, OLDER};
+use crate::gateway::{Gateway, TIMEOUT};
 
 /// Returns the answer that the server received to its question.
 #[track_caller]

@@ -1,60 +1,17 @@
 //! For an upstream server over Streamable HTTP, the gateway renews its session, detects its
 //! absence, and sends it only its own credentials.
 
-use std::path::Path;
-use std::process::Stdio;
-
 use rmcp::model::ReadResourceRequestParams;
-use sa_testkit::{Gateway, Setup, assert_nowhere, eventually, soon};
+use sa_testkit::mcp::{Era, connect};
+use sa_testkit::upstream::{HttpServer, until, upstream};
+use sa_testkit::{Gateway, Setup, assert_nowhere, eventually};
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
 
-use crate::mcp_support::{Era, connect};
-use crate::upstream::{SERVER, stdio, until, upstream};
-
-/// A server on its own port.
-pub(crate) struct HttpServer {
-    child: Child,
-    pub(crate) url: String,
-}
-
-impl HttpServer {
-    pub(crate) async fn start(address: &str, era: &str) -> Self {
-        Self::start_with(address, era, &[]).await
-    }
-
-    /// Starts a server with additional environment variables.
-    pub(crate) async fn start_with(address: &str, era: &str, more: &[(&str, &Path)]) -> Self {
-        let mut command = Command::new(SERVER);
-        command.envs(more.iter().copied());
-        command
-            .args(["http", address])
-            .env("SERVER_ERA", era)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = command.kill_on_drop(true).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let url = soon(lines.next_line()).await.unwrap().expect("it did not start");
-        Self { child, url }
-    }
-
-    pub(crate) fn config(&self, more: &str) -> String {
-        format!("[upstream.web]\nurl = \"{}/mcp\"\n{more}\n", self.url)
-    }
-
-    /// Returns the server's address, for a server that replaces it.
-    pub(crate) fn address(&self) -> String {
-        self.url.strip_prefix("http://").unwrap().to_owned()
-    }
-
-    pub(crate) async fn kill(&mut self) {
-        soon(self.child.kill()).await.unwrap();
-    }
-}
+use crate::serve::Serve as _;
+use crate::server::server_program;
 
 async fn behind(server: &HttpServer, more: &str) -> Gateway {
-    let gateway = Setup::new().config(&server.config(more)).start().await;
+    let gateway = Setup::new().config(&server.config(more)).serve().await;
     until(&gateway, "web", "ready").await;
     gateway
 }
@@ -62,7 +19,7 @@ async fn behind(server: &HttpServer, more: &str) -> Gateway {
 #[tokio::test]
 async fn tools_are_called_in_both_eras() {
     for era in ["old", "new"] {
-        let server = HttpServer::start("127.0.0.1:0", era).await;
+        let server = HttpServer::start(&server_program(), "127.0.0.1:0", era).await;
         let gateway = behind(&server, "").await;
         let agent = gateway.operator();
         let result = agent.call("web__echo", json!({ "text": era })).await.result();
@@ -78,7 +35,7 @@ async fn tools_are_called_in_both_eras() {
 #[tokio::test]
 async fn a_session_that_the_server_forgot_is_renewed_and_the_call_goes_through() {
     for (more, sessions) in [("", 2), ("isolate = false", 1)] {
-        let server = HttpServer::start("127.0.0.1:0", "old").await;
+        let server = HttpServer::start(&server_program(), "127.0.0.1:0", "old").await;
         let gateway = behind(&server, more).await;
         let agent = gateway.operator();
         assert_eq!(agent.call("web__echo", json!({ "text": "a" })).await.result()["text"], "a");
@@ -103,11 +60,11 @@ async fn a_session_that_the_server_forgot_is_renewed_and_the_call_goes_through()
 
 #[tokio::test]
 async fn a_server_that_went_away_is_offline_and_found_again() {
-    let mut server = HttpServer::start("127.0.0.1:0", "new").await;
+    let mut server = HttpServer::start(&server_program(), "127.0.0.1:0", "new").await;
     let gateway = Setup::new()
         .config("[limits]\nreconnect_wait_ms = 0")
         .config(&server.config(""))
-        .start()
+        .serve()
         .await;
     until(&gateway, "web", "ready").await;
     let agent = gateway.operator();
@@ -115,7 +72,7 @@ async fn a_server_that_went_away_is_offline_and_found_again() {
     agent.call("web__echo", json!({ "text": "a" })).await.assert_problem(503, "offline");
     let offline = upstream(&gateway, "web").await;
     assert_ne!(offline["state"], "ready", "{offline}");
-    let _again = HttpServer::start(&server.address(), "new").await;
+    let _again = HttpServer::start(&server_program(), &server.address(), "new").await;
     until(&gateway, "web", "ready").await;
     assert_eq!(agent.call("web__echo", json!({ "text": "b" })).await.result()["text"], "b");
 }
@@ -123,7 +80,7 @@ async fn a_server_that_went_away_is_offline_and_found_again() {
 #[tokio::test]
 async fn a_server_that_is_not_there_delays_nothing() {
     let config = "[upstream.web]\nurl = \"http://127.0.0.1:9/mcp\"\n";
-    let gateway = Setup::new().config(config).start().await;
+    let gateway = Setup::new().config(config).serve().await;
     assert_eq!(gateway.operator().tool_names().await, Vec::<String>::new());
     until(&gateway, "web", "offline").await;
 }
@@ -131,7 +88,7 @@ async fn a_server_that_is_not_there_delays_nothing() {
 #[tokio::test]
 async fn only_the_server_s_own_credentials_reach_it() {
     const OWN: &str = "its-own-canary-8261";
-    let server = HttpServer::start("127.0.0.1:0", "new").await;
+    let server = HttpServer::start(&server_program(), "127.0.0.1:0", "new").await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
     std::fs::write(&file, OWN).unwrap();
@@ -148,21 +105,4 @@ async fn only_the_server_s_own_credentials_reach_it() {
     let list = gateway.operator().get("/v1/upstream").await.text;
     assert_nowhere(OWN, &[("the list", &list)]);
     assert_nowhere("masked-canary-5512", &[("the list", &list)]);
-}
-
-#[tokio::test]
-async fn no_secret_of_the_gateway_or_its_callers_reaches_a_program() {
-    const KEY: &str = "gateway-canary-7710";
-    let dir = tempfile::tempdir().unwrap();
-    let config = stdio("tool", &[], dir.path(), "");
-    let setup = Setup::new().config(&config).env("SA_NODE_TOKEN", KEY).env("MY_PASSWORD", KEY);
-    let gateway = setup.spawn(crate::SWITCHBOARD).await;
-    until(&gateway, "tool", "ready").await;
-    let (_, token) = gateway.token(json!({ "name": "caller", "role": "agent" })).await;
-    let seen = gateway.agent(&token).call("tool__headers", json!({})).await;
-    assert!(seen.text.contains("SERVER_DIR"), "it sees an environment: {}", seen.text);
-    for secret in [&*token, &*gateway.operator, KEY] {
-        assert_nowhere(secret, &[("what the program saw", &seen.text)]);
-    }
-    gateway.stop().await;
 }

@@ -1,7 +1,5 @@
 //! Rule: invisible characters in the prompts and resources of a server are an audit event, once.
 
-mod answers;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,7 +92,7 @@ async fn a_prompt_with_invisible_characters_is_reported_when_it_is_new() {
             directory,
             records,
             vault,
-            answers::answers(1 << 30),
+            crate::answers::answers(1 << 30),
             &configured,
             closing.clone(),
         );

@@ -1,11 +1,13 @@
 //! The tokens of a login are sent only to their server, whatever servers, authorities and browsers
 //! do.
 
+use sa_testkit::upstream::{
+    agreed, assert_said, authority, config, hello, log_in, open, until, upstream,
+};
 use sa_testkit::{Authority, Setup};
 use serde_json::json;
 
-use crate::upstream::{until, upstream};
-use crate::upstream_login::{agreed, assert_said, authority, config, hello, log_in, open};
+use crate::serve::Serve as _;
 
 fn with(name: &str, authority: &Authority, oauth: &str) -> String {
     format!("[upstream.{name}]\nurl = \"{}\"\noauth = {{ {oauth} }}\n", authority.resource())
@@ -16,7 +18,7 @@ async fn a_login_is_renewed_by_the_authority_that_granted_it_and_no_other() {
     let (granter, server) = (authority().await, authority().await);
     server.change(|manner| manner.authority = Some(granter.url.clone()));
     granter.change(|manner| manner.resource = Some(server.resource()));
-    let at = Setup::new().config(&config(&server)).start().await;
+    let at = Setup::new().config(&config(&server)).serve().await;
     until(&at, "hosted", "login_needed").await;
     let begun = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
     let back = granter.agree(begun.body["url"].as_str().unwrap()).await;
@@ -25,7 +27,7 @@ async fn a_login_is_renewed_by_the_authority_that_granted_it_and_no_other() {
     server.change(|manner| manner.mute = true);
     let again = Setup::new().config(&config(&server)).on(&at);
     at.stop().await;
-    let at = again.start().await;
+    let at = again.serve().await;
     let reply = at.operator().post("/v1/upstream/hosted/restart", &json!({})).await;
     assert_eq!(reply.status, 200, "{}", reply.text);
     let state = until(&at, "hosted", "offline").await;
@@ -51,7 +53,7 @@ async fn an_authority_that_the_operator_has_not_named_gets_nothing() {
     let login = format!("grant = \"authorization_code\", {account}");
     let at = Setup::new()
         .config(&(with("hosted", &first, &login) + &with("own", &first, &account)))
-        .start()
+        .serve()
         .await;
     let refused = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
     assert!(
@@ -64,7 +66,7 @@ async fn an_authority_that_the_operator_has_not_named_gets_nothing() {
     assert_eq!((first.asked("/authorize").len(), first.asked("/token").len()), (0, 0));
     // With its real issuer, the login works.
     let right = format!("grant = \"authorization_code\", issuer = \"{}/\"", first.url);
-    let at = Setup::new().config(&with("hosted", &first, &right)).start().await;
+    let at = Setup::new().config(&with("hosted", &first, &right)).serve().await;
     until(&at, "hosted", "login_needed").await;
     log_in(&at, &first).await;
     assert_said(&hello(&at).await);
@@ -77,7 +79,7 @@ async fn the_code_of_one_authority_is_not_brought_to_another() {
     let oauth = "grant = \"authorization_code\"";
     let at = Setup::new()
         .config(&(with("hostile", &hostile, oauth) + &with("hosted", &honest, oauth)))
-        .start()
+        .serve()
         .await;
     let begun = at.operator().post("/v1/upstream/hostile/login", &json!({})).await;
     let mine = hostile.agree(begun.body["url"].as_str().unwrap()).await;
@@ -101,7 +103,7 @@ async fn the_code_of_one_authority_is_not_brought_to_another() {
 #[tokio::test]
 async fn a_token_that_cannot_be_sent_is_not_kept() {
     let authority = authority().await;
-    let at = Setup::new().config(&config(&authority)).start().await;
+    let at = Setup::new().config(&config(&authority)).serve().await;
     until(&at, "hosted", "login_needed").await;
     for token in ["", "a\r\nx-evil: 1", "with space", "\u{fc}ber", &"x".repeat(100_000)] {
         authority.change(|manner| manner.token = Some(token.to_owned()));
@@ -123,7 +125,7 @@ async fn a_token_that_cannot_be_sent_is_not_kept() {
 #[tokio::test]
 async fn a_server_that_refuses_a_token_without_a_word_gets_a_new_one() {
     let authority = authority().await;
-    let at = Setup::new().config(&config(&authority)).start().await;
+    let at = Setup::new().config(&config(&authority)).serve().await;
     until(&at, "hosted", "login_needed").await;
     log_in(&at, &authority).await;
     authority.change(|manner| manner.challenges = false);
@@ -139,7 +141,7 @@ async fn a_server_that_refuses_a_token_without_a_word_gets_a_new_one() {
 async fn a_login_that_cannot_be_sealed_is_not_kept_and_one_that_cannot_be_opened_is_told_of() {
     let authority = authority().await;
     let setup = || Setup::new().config(&config(&authority));
-    let at = setup().start().await;
+    let at = setup().serve().await;
     until(&at, "hosted", "login_needed").await;
     let key = at.data_dir().join("settings.key");
     std::fs::write(&key, "cut").unwrap();
@@ -155,7 +157,7 @@ async fn a_login_that_cannot_be_sealed_is_not_kept_and_one_that_cannot_be_opened
     let again = setup().on(&at);
     at.stop().await;
     std::fs::write(&key, "another key, which is long enough").unwrap();
-    let at = again.start().await;
+    let at = again.serve().await;
     until(&at, "hosted", "login_needed").await;
     log_in(&at, &authority).await;
     assert_said(&hello(&at).await);

@@ -1,17 +1,17 @@
 //! A failed login reports the reason and stores nothing. An ended login reports the next step, and
 //! is not retried again and again.
 
-use sa_testkit::{Authority, Gateway, PluginAnswer, PluginServer, Setup};
+use sa_testkit::upstream::{
+    agreed, assert_said, authority, config, hello, log_in, open, until, upstream,
+};
+use sa_testkit::{Authority, Gateway, Setup};
 use serde_json::json;
 
-use crate::SWITCHBOARD;
-use crate::upstream::{until, upstream};
-use crate::upstream_http::HttpServer;
-use crate::upstream_login::{agreed, assert_said, authority, config, hello, log_in, open};
+use crate::serve::Serve as _;
 
 async fn waiting() -> (Authority, Gateway) {
     let authority = authority().await;
-    let at = Setup::new().config(&config(&authority)).start().await;
+    let at = Setup::new().config(&config(&authority)).serve().await;
     until(&at, "hosted", "login_needed").await;
     (authority, at)
 }
@@ -77,48 +77,6 @@ async fn a_word_that_is_not_of_a_login_is_refused() {
     let path = format!("/v1/upstream/hosted/login/{}", first["login"].as_str().unwrap());
     at.operator().get(&path).await.assert_problem(404, "not_found");
     assert_eq!(open(&newer).await.0, 200);
-}
-
-#[tokio::test]
-async fn a_login_that_has_ended_says_what_to_do() {
-    let authority = authority().await;
-    let at = Setup::new().config(&config(&authority)).spawn(SWITCHBOARD).await;
-    until(&at, "hosted", "login_needed").await;
-    log_in(&at, &authority).await;
-    authority.end_logins();
-    let reply = hello(&at).await;
-    reply.assert_problem(502, "failed");
-    assert!(reply.detail().contains("refused to renew it"), "{}", reply.text);
-    assert!(reply.text.contains("switchboard upstream login hosted"), "{}", reply.text);
-    let asked = authority.counts().turned_away;
-    let state = until(&at, "hosted", "login_needed").await;
-    assert!(
-        state["last_error"].as_str().unwrap().contains("switchboard upstream login hosted"),
-        "{state}"
-    );
-    assert!(
-        at.operator().tool_names().await.contains(&"hosted__hello".to_owned()),
-        "its tools stay listed"
-    );
-    let list = at.cli(&["upstream", "list"]).run().await;
-    assert!(
-        list.stdout.contains("login_needed") && list.stdout.contains("refused to renew"),
-        "{}",
-        list.stdout
-    );
-    let doctor = at.cli(&["doctor"]).run().await;
-    assert!(doctor.stdout.contains("\"hosted\" needs a login"), "{}", doctor.stdout);
-    for _ in 0..3 {
-        hello(&at).await.assert_problem(502, "failed");
-    }
-    assert_eq!(
-        authority.counts().turned_away,
-        asked,
-        "the server was asked again, though nothing had changed"
-    );
-    log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
-    at.stop().await;
 }
 
 #[tokio::test]
@@ -192,7 +150,7 @@ async fn a_server_cannot_send_the_gateway_to_where_it_may_not_go() {
 async fn only_what_takes_a_login_can_be_logged_in_to() {
     let config = "[upstream.token]\nurl = \"http://127.0.0.1:9/mcp\"\nbearer = \"env:HOME\"\n\
                   [upstream.program]\ncommand = [\"true\"]\n[upstream.gone]\nurl = \"http://127.0.0.1:9/mcp\"\n";
-    let at = Setup::new().config(config).start().await;
+    let at = Setup::new().config(config).serve().await;
     let operator = at.operator();
     for name in ["token", "program"] {
         for action in ["login", "logout"] {
@@ -208,30 +166,4 @@ async fn only_what_takes_a_login_can_be_logged_in_to() {
     operator.post("/v1/upstream/gone/login", &json!({})).await.assert_problem(502, "failed");
     let agent = at.new_agent("agent").await;
     agent.post("/v1/upstream/gone/login", &json!({})).await.assert_problem(403, "not_allowed");
-}
-
-#[tokio::test]
-async fn who_needs_no_login_or_has_no_authority_is_told_so() {
-    let web = HttpServer::start("127.0.0.1:0", "new").await;
-    let locked = PluginServer::start(|request| match &*request.path {
-        "/mcp" => PluginAnswer::text(401, "text/plain", "who are you"),
-        _ => PluginAnswer::text(404, "text/html", "<!DOCTYPE html>"),
-    })
-    .await;
-    let config = format!("{}[upstream.locked]\nurl = \"{}\"\n", web.config(""), locked.url("/mcp"));
-    let at = Setup::new().config(&config).spawn(SWITCHBOARD).await;
-    until(&at, "web", "ready").await;
-    let login = async |name: &str| {
-        let ended = at.cli(&["upstream", "login", name]).run().await;
-        assert_ne!(ended.code, Some(0), "{}", ended.stdout);
-        ended.stderr
-    };
-    let said = login("web").await;
-    assert!(said.contains("\"web\" is ready and requires no login"), "{said}");
-    let said = login("locked").await;
-    assert!(said.contains("names no OAuth authority") && said.contains("--bearer"), "{said}");
-    assert!(!said.contains("DOCTYPE"), "{said}");
-    let out = at.cli(&["upstream", "logout", "web"]).run().await;
-    assert_eq!(out.assert_code(0).stdout, "was not logged in to web\n");
-    at.stop().await;
 }

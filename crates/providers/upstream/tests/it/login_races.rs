@@ -1,17 +1,17 @@
 //! Events during a slow answer of an authority neither lose a login nor restore an ended one. A
 //! renewal runs to its end, once for all calls, and a logout does not wait for it.
 
+use sa_testkit::upstream::{
+    agreed, assert_said, authority, config, hello, log_in, open, until, upstream,
+};
 use sa_testkit::{Authority, Gateway, Setup, eventually};
 use serde_json::json;
-use tokio::net::TcpStream;
 
-use crate::SWITCHBOARD;
-use crate::upstream::{until, upstream};
-use crate::upstream_login::{agreed, assert_said, authority, config, hello, log_in, open};
+use crate::serve::Serve as _;
 
 async fn waiting() -> (Authority, Gateway) {
     let authority = authority().await;
-    let at = Setup::new().config(&config(&authority)).start().await;
+    let at = Setup::new().config(&config(&authority)).serve().await;
     until(&at, "hosted", "login_needed").await;
     (authority, at)
 }
@@ -77,59 +77,6 @@ async fn a_renewal_is_heard_to_its_end_though_nobody_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_stops_hears_a_renewal_to_its_end() {
-    let authority = authority().await;
-    let setup = || Setup::new().config(&config(&authority));
-    let mut at = setup().spawn(SWITCHBOARD).await;
-    until(&at, "hosted", "login_needed").await;
-    log_in(&at, &authority).await;
-    authority.end_tokens();
-    let mut held = authority.hold("/token");
-    let call = at.operator().call_later("hosted__hello", json!({}));
-    held.reached(1).await;
-    call.abort();
-    eventually("the end of the call", || async { (at.running_calls().await == 0).then_some(()) })
-        .await;
-    at.begin_stop();
-    eventually("that nobody listens", || async {
-        TcpStream::connect(at.address()).await.is_err().then_some(())
-    })
-    .await;
-    drop(held);
-    assert_eq!(at.exit_code().await, Some(0), "{}", at.stderr());
-    let at = setup().on(&at).spawn(SWITCHBOARD).await;
-    assert_said(&hello(&at).await);
-    assert_eq!(authority.counts().reused, 0);
-    at.stop().await;
-}
-
-#[tokio::test]
-async fn a_gateway_that_is_killed_while_it_renews_says_what_to_do() {
-    let authority = authority().await;
-    let setup = || Setup::new().config(&config(&authority));
-    let mut at = setup().spawn(SWITCHBOARD).await;
-    until(&at, "hosted", "login_needed").await;
-    log_in(&at, &authority).await;
-    authority.end_tokens();
-    let mut held = authority.hold("/token");
-    let call = at.operator().call_later("hosted__hello", json!({}));
-    held.reached(1).await;
-    at.kill().await;
-    assert!(call.await.is_err(), "nobody was left to answer");
-    drop(held);
-    // The authority has issued a new token that the gateway never received, and treats the old one
-    // as stolen.
-    let at = setup().on(&at).spawn(SWITCHBOARD).await;
-    let reply = hello(&at).await;
-    assert!(reply.text.contains("switchboard upstream login hosted"), "{}", reply.text);
-    until(&at, "hosted", "login_needed").await;
-    assert_eq!(authority.counts().reused, 1);
-    log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
-    at.stop().await;
-}
-
-#[tokio::test]
 async fn nobody_is_let_in_who_came_before_a_logout() {
     let (authority, at) = waiting().await;
     let (_, back) = agreed(&at, &authority).await;
@@ -154,7 +101,7 @@ async fn nobody_is_let_in_who_came_before_a_logout() {
 #[tokio::test]
 async fn a_server_that_was_removed_does_not_come_back_with_a_login() {
     let authority = authority().await;
-    let at = Setup::new().start().await;
+    let at = Setup::new().serve().await;
     let add = json!({ "name": "hosted", "url": authority.resource() });
     assert_eq!(at.operator().post("/v1/upstream", &add).await.status, 201);
     until(&at, "hosted", "login_needed").await;
@@ -193,7 +140,7 @@ async fn nobody_who_logs_out_waits_for_an_authority() {
     let again = Setup::new().config(&config(&authority)).on(&at);
     at.stop().await;
     let mut held = authority.hold("/.well-known/oauth-authorization-server");
-    let at = again.start().await;
+    let at = again.serve().await;
     let call = at.operator().call_later("hosted__hello", json!({}));
     held.reached(1).await;
     let out = at.operator().post("/v1/upstream/hosted/logout", &json!({})).await;

@@ -9,13 +9,14 @@ use rmcp::model::{
 };
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
+use sa_testkit::mcp::{Client, ERAS, Era, connect, request, value};
+use sa_testkit::upstream::{HttpServer, until, upstream};
 use sa_testkit::{Gateway, Setup, eventually, soon};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::mcp_support::{Client, ERAS, Era, connect, names, request, value};
-use crate::upstream::{stdio, until, upstream};
-use crate::upstream_http::HttpServer;
+use crate::serve::Serve as _;
+use crate::server::{server_program, stdio};
 
 /// The key that is `false` when the item's server is offline.
 const ONLINE: &str = "switchboard/online";
@@ -55,12 +56,12 @@ fn greet() -> GetPromptRequestParams {
 
 #[tokio::test]
 async fn what_it_listed_stays_and_says_since_when_it_is_away() {
-    let mut server = HttpServer::start("127.0.0.1:0", "old").await;
+    let mut server = HttpServer::start(&server_program(), "127.0.0.1:0", "old").await;
     let config = format!(
         "[sessions]\nenabled = false\n[limits]\nreconnect_wait_ms = 0\n{}",
         server.config("")
     );
-    let gateway = Setup::new().config(&config).start().await;
+    let gateway = Setup::new().config(&config).serve().await;
     until(&gateway, "web", "ready").await;
     let mut clients = Vec::new();
     for era in ERAS {
@@ -85,7 +86,7 @@ async fn what_it_listed_stays_and_says_since_when_it_is_away() {
             value(&client.call_tool(request("web__echo", json!({ "text": "a" }))).await.unwrap());
         assert!(call["content"][0]["text"].as_str().unwrap().contains("disconnected"), "{call}");
     }
-    let _again = HttpServer::start(&server.address(), "old").await;
+    let _again = HttpServer::start(&server_program(), &server.address(), "old").await;
     until(&gateway, "web", "ready").await;
     for client in &clients {
         assert_eq!(listed(client).await, before);
@@ -96,10 +97,10 @@ async fn what_it_listed_stays_and_says_since_when_it_is_away() {
 
 #[tokio::test]
 async fn one_that_is_away_stands_in_nobody_s_way() {
-    let mut server = HttpServer::start("127.0.0.1:0", "new").await;
+    let mut server = HttpServer::start(&server_program(), "127.0.0.1:0", "new").await;
     let dir = tempfile::tempdir().unwrap();
     let config = format!("{}{}", server.config(""), stdio("zoo", &[], dir.path(), ""));
-    let gateway = Setup::new().config(&config).start().await;
+    let gateway = Setup::new().config(&config).serve().await;
     until(&gateway, "web", "ready").await;
     until(&gateway, "zoo", "ready").await;
     let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
@@ -132,8 +133,8 @@ impl ClientHandler for Hears {
 
 #[tokio::test]
 async fn what_is_subscribed_to_meanwhile_is_watched_from_its_return() {
-    let mut server = HttpServer::start("127.0.0.1:0", "old").await;
-    let gateway = Setup::new().config(&server.config("")).start().await;
+    let mut server = HttpServer::start(&server_program(), "127.0.0.1:0", "old").await;
+    let gateway = Setup::new().config(&server.config("")).serve().await;
     until(&gateway, "web", "ready").await;
     server.kill().await;
     offline(&gateway).await;
@@ -142,47 +143,8 @@ async fn what_is_subscribed_to_meanwhile_is_watched_from_its_return() {
         connect(&gateway, &gateway.operator, "", Era::Sessions, Hears(hears)).await.unwrap();
     client.subscribe(SubscribeRequestParams::new("note://one")).await.unwrap();
     client.subscribe(SubscribeRequestParams::new("note://never-listed")).await.unwrap_err();
-    let _again = HttpServer::start(&server.address(), "old").await;
+    let _again = HttpServer::start(&server_program(), &server.address(), "old").await;
     assert_eq!(soon(heard.recv()).await.unwrap(), "note://one");
     gateway.operator().call("web__change", json!({ "uri": "note://one" })).await.result();
     assert_eq!(soon(heard.recv()).await.unwrap(), "note://one");
-}
-
-#[tokio::test]
-async fn a_server_is_told_that_the_console_shows_its_pages() {
-    for era in ["old", "new"] {
-        let server =
-            HttpServer::start_with("127.0.0.1:0", era, &[("SERVER_UI", "1".as_ref())]).await;
-        let gateway = Setup::new().config(&server.config("")).start().await;
-        until(&gateway, "web", "ready").await;
-        let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
-        let resources = client.list_all_resources().await.unwrap();
-        assert!(
-            resources.iter().any(|resource| resource.uri == "ui://page"),
-            "{era}: {resources:?}"
-        );
-        // A tool for pages only is available to pages and not offered to models.
-        let listed = names(&client).await;
-        assert!(
-            listed.contains(&"web__turn_page".to_owned())
-                && listed.contains(&"web__echo".to_owned()),
-            "{listed:?}"
-        );
-        let functions = gateway.operator().get("/v1/functions").await;
-        assert!(
-            functions.text.contains("web__echo") && !functions.text.contains("turn_page"),
-            "{}",
-            functions.text
-        );
-        let search =
-            connect(&gateway, &gateway.operator, "?search=1", Era::Stateless, ()).await.unwrap();
-        let found = value(
-            &search
-                .call_tool(request("find_tools", json!({ "query": "turn page echo" })))
-                .await
-                .unwrap(),
-        );
-        let found = found["structuredContent"].to_string();
-        assert!(found.contains("web__echo") && !found.contains("turn_page"), "{found}");
-    }
 }

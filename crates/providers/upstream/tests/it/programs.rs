@@ -1,46 +1,17 @@
 //! The tools of an upstream MCP server work like any others: they are listed before it runs,
 //! called, cancelled and recorded.
 
-use std::path::Path;
-
+use sa_testkit::upstream::{kill, noted, until, upstream};
 use sa_testkit::{Agent, Gateway, Setup, eventually, soon};
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 
-/// The upstream server's program.
-pub(crate) const SERVER: &str = env!("CARGO_BIN_EXE_e2e-mcp-server");
-
-/// Returns a configuration with one stdio server, which writes its files to `dir`.
-pub(crate) fn stdio(name: &str, args: &[&str], dir: &Path, more: &str) -> String {
-    let command: Vec<&str> = [SERVER].iter().chain(args).copied().collect();
-    format!(
-        "[upstream.{name}]\ncommand = {}\nenv = {{ SERVER_DIR = \"{}\" }}\n{more}\n",
-        json!(command),
-        dir.display()
-    )
-}
-
-pub(crate) async fn upstream(gateway: &Gateway, name: &str) -> Value {
-    let list = gateway.operator().get("/v1/upstream").await.body;
-    let servers = list["upstream"].as_array().unwrap_or_else(|| panic!("{list}"));
-    servers.iter().find(|server| server["name"] == name).cloned().unwrap_or_default()
-}
-
-/// Waits until a server is in this state.
-pub(crate) async fn until(gateway: &Gateway, name: &str, state: &str) -> Value {
-    eventually(&format!("{name} to be {state}"), || async {
-        Some(upstream(gateway, name).await).filter(|server| server["state"] == state)
-    })
-    .await
-}
-
-pub(crate) async fn noted(dir: &Path, name: &str) -> String {
-    eventually(name, || async { std::fs::read_to_string(dir.join(name)).ok() }).await
-}
+use crate::serve::Serve as _;
+use crate::server::{server_program, stdio};
 
 async fn start(args: &[&str], more: &str) -> (Gateway, TempDir, Agent) {
     let dir = tempfile::tempdir().unwrap();
-    let gateway = Setup::new().config(&stdio("test", args, dir.path(), more)).start().await;
+    let gateway = Setup::new().config(&stdio("test", args, dir.path(), more)).serve().await;
     let agent = gateway.operator();
     (gateway, dir, agent)
 }
@@ -70,12 +41,12 @@ async fn tools_are_listed_with_the_server_s_name_and_called() {
 async fn a_server_that_is_known_is_started_by_the_first_call() {
     let dir = tempfile::tempdir().unwrap();
     let config = stdio("test", &[], dir.path(), "");
-    let first = Setup::new().config(&config).start().await;
+    let first = Setup::new().config(&config).serve().await;
     until(&first, "test", "ready").await;
     let again = Setup::new().config(&config).on(&first);
     first.stop().await;
     std::fs::remove_file(dir.path().join("pid")).unwrap();
-    let gateway = again.start().await;
+    let gateway = again.serve().await;
     assert!(gateway.operator().tool_names().await.contains(&"test__echo".to_owned()));
     until(&gateway, "test", "idle").await;
     assert!(!dir.path().join("pid").exists(), "it was started for a list");
@@ -118,13 +89,13 @@ async fn a_server_that_dies_fails_its_calls_at_once_and_is_started_again() {
 async fn tools_of_a_server_that_does_not_come_back_are_marked_and_say_since_when() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("server.sh");
-    std::fs::write(&script, format!("#!/bin/sh\nexec {SERVER}\n")).unwrap();
+    std::fs::write(&script, format!("#!/bin/sh\nexec {}\n", server_program())).unwrap();
     let config = format!(
         "[limits]\nreconnect_wait_ms = 0\n[upstream.test]\ncommand = [\"sh\", \"{}\"]\nenv = {{ SERVER_DIR = \"{}\" }}\n",
         script.display(),
         dir.path().display()
     );
-    let gateway = Setup::new().config(&config).start().await;
+    let gateway = Setup::new().config(&config).serve().await;
     until(&gateway, "test", "ready").await;
     std::fs::write(&script, "#!/bin/sh\necho it is broken >&2\nexit 1\n").unwrap();
     kill(&noted(dir.path(), "pid").await);
@@ -184,8 +155,8 @@ async fn a_changed_list_is_followed() {
     for era in ["old", "new"] {
         let dir = tempfile::tempdir().unwrap();
         let env = format!("env = {{ SERVER_ERA = \"{era}\" }}");
-        let config = format!("[upstream.test]\ncommand = {}\n{env}\n", json!([SERVER]));
-        let gateway = Setup::new().config(&config).start().await;
+        let config = format!("[upstream.test]\ncommand = {}\n{env}\n", json!([server_program()]));
+        let gateway = Setup::new().config(&config).serve().await;
         until(&gateway, "test", "ready").await;
         let agent = gateway.operator();
         for expected in [true, false] {
@@ -203,8 +174,8 @@ async fn a_changed_list_is_followed() {
 #[tokio::test]
 async fn a_list_that_changes_while_it_is_asked_for_is_asked_for_again() {
     let env = "env = { SERVER_ERA = \"old\", SERVER_RESTLESS = \"1\" }";
-    let config = format!("[upstream.test]\ncommand = {}\n{env}\n", json!([SERVER]));
-    let gateway = Setup::new().config(&config).start().await;
+    let config = format!("[upstream.test]\ncommand = {}\n{env}\n", json!([server_program()]));
+    let gateway = Setup::new().config(&config).serve().await;
     let agent = gateway.operator();
     eventually("the changed list", || async {
         agent.tool_names().await.contains(&"test__late".to_owned()).then_some(())
@@ -216,9 +187,9 @@ async fn a_list_that_changes_while_it_is_asked_for_is_asked_for_again() {
 async fn a_list_without_end_is_not_taken() {
     let config = format!(
         "[upstream.test]\ncommand = {}\nenv = {{ SERVER_ENDLESS = \"1\" }}\n",
-        json!([SERVER])
+        json!([server_program()])
     );
-    let gateway = Setup::new().config(&config).start().await;
+    let gateway = Setup::new().config(&config).serve().await;
     let server = eventually("its error", || async {
         Some(upstream(&gateway, "test").await).filter(|server| server["last_error"].is_string())
     })
@@ -229,15 +200,10 @@ async fn a_list_without_end_is_not_taken() {
 #[tokio::test]
 async fn a_program_that_cannot_run_says_why() {
     let config = "[upstream.none]\ncommand = [\"/no/such/program\"]\n";
-    let gateway = Setup::new().config(config).start().await;
+    let gateway = Setup::new().config(config).serve().await;
     let server = eventually("its error", || async {
         Some(upstream(&gateway, "none").await).filter(|server| server["last_error"].is_string())
     })
     .await;
     assert!(server["last_error"].as_str().unwrap().contains("/no/such/program"), "{server}");
-}
-
-pub(crate) fn kill(pid: &str) {
-    let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

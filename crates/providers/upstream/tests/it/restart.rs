@@ -11,14 +11,15 @@ use rmcp::model::{
 };
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
+use sa_testkit::mcp::{Client, ERAS, Era, connect, names};
+use sa_testkit::upstream::{HttpServer, kill, noted, until};
 use sa_testkit::{Gateway, Setup, eventually, soon};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use crate::mcp_support::{Client, ERAS, Era, connect, names};
-use crate::upstream::{SERVER, kill, noted, until};
-use crate::upstream_http::HttpServer;
+use crate::serve::Serve as _;
+use crate::server::server_program;
 
 const WATCHED: &str = "note://one";
 
@@ -35,16 +36,21 @@ impl Behind {
         let dir = tempfile::tempdir().unwrap();
         let notes = json!(dir.path());
         let (http, config) = if way == "http" {
-            let server =
-                HttpServer::start_with("127.0.0.1:0", era, &[("SERVER_DIR", dir.path())]).await;
+            let server = HttpServer::start_with(
+                &server_program(),
+                "127.0.0.1:0",
+                era,
+                &[("SERVER_DIR", dir.path())],
+            )
+            .await;
             let config = server.config("");
             (Some(server), config)
         } else {
             let env = format!("env = {{ SERVER_DIR = {notes}, SERVER_ERA = \"{era}\" }}");
-            (None, format!("[upstream.web]\ncommand = {}\n{env}\n", json!([SERVER])))
+            (None, format!("[upstream.web]\ncommand = {}\n{env}\n", json!([server_program()])))
         };
         let gateway =
-            Setup::new().config("[sessions]\nenabled = false").config(&config).start().await;
+            Setup::new().config("[sessions]\nenabled = false").config(&config).serve().await;
         until(&gateway, "web", "ready").await;
         Self { gateway, dir, era, http }
     }
@@ -56,7 +62,8 @@ impl Behind {
         if let Some(server) = &mut self.http {
             server.kill().await;
             let more: [(&str, &Path); 1] = [("SERVER_DIR", self.dir.path())];
-            *server = HttpServer::start_with(&server.address(), self.era, &more).await;
+            *server =
+                HttpServer::start_with(&server_program(), &server.address(), self.era, &more).await;
         } else {
             kill(&pid);
         }

@@ -4,10 +4,11 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
+use sa_testkit::upstream::upstream;
 use sa_testkit::{PluginAnswer, PluginServer, Setup, eventually};
 use serde_json::{Value, json};
 
-use crate::upstream::upstream;
+use crate::serve::Serve as _;
 
 /// Words that must not appear in a message for operators.
 const OURS: [&str; 12] = [
@@ -27,7 +28,7 @@ const OURS: [&str; 12] = [
 
 /// Returns the reported error for a server with this configuration.
 async fn last_error(spec: &str) -> String {
-    let gateway = Setup::new().config(&format!("[upstream.web]\n{spec}\n")).start().await;
+    let gateway = Setup::new().config(&format!("[upstream.web]\n{spec}\n")).serve().await;
     let server = eventually("its error", || async {
         Some(upstream(&gateway, "web").await).filter(|server| server["last_error"].is_string())
     })

@@ -1,8 +1,5 @@
 //! Rule: a tool that its server runs only as a task is called like any other tool.
 
-mod answers;
-mod gateway;
-
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 
-use self::gateway::{Gateway, TIMEOUT};
+use crate::gateway::{Gateway, TIMEOUT};
 
 /// An MCP server of 2025-11-25, written from the specification without an SDK. Like the official
 /// TypeScript SDK, it returns an error result for a call without a task.

@@ -1,18 +1,21 @@
 //! A call of a tool from a server that has not listed its tools yet waits while the server starts.
 //! Otherwise the error reports the server's state, and never that the tool does not exist.
 
+use sa_testkit::upstream::{noted, until};
 use sa_testkit::{Setup, eventually, soon};
 use serde_json::json;
 
-use crate::upstream::{SERVER, noted, stdio, until};
+use crate::serve::Serve as _;
+use crate::server::{server_program, stdio};
 
 #[tokio::test]
 async fn a_call_waits_for_a_server_that_is_being_started() {
     let dir = tempfile::tempdir().unwrap();
     let gate = dir.path().join("gate");
-    let script = format!("until [ -e {} ]; do sleep 0.05; done; exec {SERVER}", gate.display());
+    let script =
+        format!("until [ -e {} ]; do sleep 0.05; done; exec {}", gate.display(), server_program());
     let config = format!("[upstream.test]\ncommand = {}\n", json!(["sh", "-c", script]));
-    let gateway = Setup::new().config(&config).start().await;
+    let gateway = Setup::new().config(&config).serve().await;
     let agent = gateway.operator();
     let (known, unknown) = (
         agent.call_later("test__echo", json!({ "args": { "text": "late" } })),
@@ -34,7 +37,7 @@ async fn a_call_waits_for_a_server_that_is_being_started() {
 #[tokio::test]
 async fn a_call_that_has_no_more_time_is_told_that_the_server_starts() {
     let dir = tempfile::tempdir().unwrap();
-    let gateway = Setup::new().config(&stdio("test", &["hang"], dir.path(), "")).start().await;
+    let gateway = Setup::new().config(&stdio("test", &["hang"], dir.path(), "")).serve().await;
     noted(dir.path(), "pid").await;
     let reply =
         gateway.operator().call_with("test__echo", json!({ "args": {}, "timeout_ms": 100 })).await;
@@ -47,7 +50,7 @@ async fn a_call_that_has_no_more_time_is_told_that_the_server_starts() {
 #[tokio::test]
 async fn a_call_is_told_why_a_server_does_not_start() {
     let gateway =
-        Setup::new().config("[upstream.test]\ncommand = [\"/no/such/program\"]\n").start().await;
+        Setup::new().config("[upstream.test]\ncommand = [\"/no/such/program\"]\n").serve().await;
     // Both before and after the first attempt to start.
     for _ in 0..2 {
         let reply = soon(gateway.operator().call("test__echo", json!({}))).await;

@@ -1,10 +1,6 @@
 //! Rule: a server with a URL that is unreachable after a restart of the gateway is reported as
 //! offline.
 
-mod answers;
-#[expect(dead_code, reason = "other tests use the rest")]
-mod dual_era;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +11,8 @@ use sa_upstream::{Spec, State, Upstreams};
 use sa_vault::Vault;
 use tokio_util::sync::CancellationToken;
 
-use self::answers::answers;
-use self::dual_era::DualEra;
+use crate::answers::answers;
+use crate::dual_era::DualEra;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 

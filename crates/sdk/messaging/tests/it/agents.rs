@@ -5,11 +5,10 @@ use sa_messaging::{
     AgentToolsOptions, CallOptions, Event, EventFilter, InterruptHandler, Method, MethodContext,
     PauseStatus, SendOptions, pause_method, tools_for_agent,
 };
+use sa_testkit::messaging::{client, find, join};
 use sa_testkit::{Hello, Participant, Setup, eventually, soon};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-
-use crate::messaging_support::{client, find, join};
 
 #[tokio::test]
 async fn methods_become_tools_with_names_of_their_own() {

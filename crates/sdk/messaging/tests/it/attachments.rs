@@ -7,10 +7,9 @@ use sa_messaging::{
     Attachment, CallOptions, Error, Event, EventFilter, Method, MethodContext, SendOptions,
     tools_for_agent,
 };
+use sa_testkit::messaging::{client, find, join};
 use sa_testkit::{Setup, soon};
 use serde_json::{Value, json};
-
-use crate::messaging_support::{client, find, join};
 
 /// Returns pseudo-random bytes.
 fn noise(len: usize, seed: u64) -> Bytes {

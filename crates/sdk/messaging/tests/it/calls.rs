@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use sa_messaging::{CallOptions, Client, Error, EventFilter, Method, MethodContext, SendOptions};
+use sa_testkit::messaging::{client, find, join};
 use sa_testkit::{Gateway, Hello, Participant, Setup, eventually, soon};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-
-use crate::messaging_support::{client, find, join};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

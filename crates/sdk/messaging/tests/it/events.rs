@@ -9,10 +9,9 @@ use sa_messaging::{
     ConnectionState, Error, Event, EventFilter, PublishOptions, ReplayMode, RosterChange,
     SendOptions, is_message_targeted_at,
 };
+use sa_testkit::messaging::{client, find, join, said};
 use sa_testkit::{Participant, Setup, eventually, soon};
 use serde_json::json;
-
-use crate::messaging_support::{client, find, join, said};
 
 #[tokio::test]
 async fn a_message_and_its_updates_reach_the_others() {

@@ -2,10 +2,11 @@
 //! continues, the gateway's own calls are inserted into the conversation. The conversation is valid
 //! with or without them.
 
+use sa_testkit::chat::{Streamed, ask, complete, result, tool_names, with};
 use sa_testkit::{Gateway, Hello, ModelReply, ScriptedModel, Setup};
 use serde_json::{Value, json};
 
-use crate::chat::{Streamed, ask, behind, complete, result, tool_names, with};
+use crate::gateway::{Serve as _, behind};
 
 fn own_tool() -> Value {
     json!([{ "type": "function", "function": { "name": "my_tool", "parameters": { "type": "object" } } }])
@@ -107,7 +108,7 @@ async fn a_gateway_that_has_forgotten_still_sends_a_valid_conversation() {
     node.abort();
     let restarted = Setup::new().config(&model.config("")).on(&gateway);
     gateway.stop().await;
-    let gateway = restarted.start().await;
+    let gateway = restarted.serve().await;
     assert_eq!(complete(&gateway, &again).await.status, 200);
     model.finish();
 }

@@ -1,11 +1,11 @@
 //! For any fault of a model server, the client receives an error in OpenAI's format that explains
 //! it, and the server's key is never exposed.
 
-use sa_testkit::{Hello, ModelReply, ScriptedModel, Setup, assert_nowhere, find_in_files};
+use sa_testkit::chat::{Streamed, ask, complete, with};
+use sa_testkit::{Hello, ModelReply, ScriptedModel, Setup, assert_nowhere};
 use serde_json::{Value, json};
 
-use crate::SWITCHBOARD;
-use crate::chat::{Streamed, ask, behind, complete, with};
+use crate::gateway::{Serve as _, behind};
 
 fn raw(status: u16, headers: &[(&'static str, &str)], body: &str) -> ModelReply {
     let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
@@ -161,7 +161,7 @@ async fn a_server_that_cannot_stream_is_understood() {
             ),
         )
         .then(
-            |request| assert_eq!(crate::chat::result(request, "c1"), "{\"k\":1}"),
+            |request| assert_eq!(sa_testkit::chat::result(request, "c1"), "{\"k\":1}"),
             whole(said.clone(), "stop"),
         )
         .then(|_| {}, whole(said, "stop"));
@@ -206,7 +206,7 @@ async fn once_tools_have_run_the_gateway_tries_again_and_the_client_is_told_not_
 #[tokio::test]
 async fn a_server_that_is_not_there() {
     let config = "[models.gone]\nbase_url = \"http://127.0.0.1:9/v1\"\n";
-    let gateway = Setup::new().config(config).start().await;
+    let gateway = Setup::new().config(config).serve().await;
     let reply = complete(&gateway, &with(ask("go"), "model", json!("gone"))).await;
     assert_eq!(
         (reply.status, &reply.body["error"]["code"]),
@@ -220,7 +220,7 @@ async fn a_server_that_is_not_there() {
 async fn a_key_that_cannot_be_read_is_named_by_its_place() {
     let config =
         "[models.m]\nbase_url = \"http://127.0.0.1:9/v1\"\napi_key = \"env:NO_SUCH_KEY_HERE\"\n";
-    let gateway = Setup::new().config(config).start().await;
+    let gateway = Setup::new().config(config).serve().await;
     let reply = complete(&gateway, &with(ask("go"), "model", json!("m"))).await;
     assert_eq!(
         (reply.status, &reply.body["error"]["code"]),
@@ -229,47 +229,4 @@ async fn a_key_that_cannot_be_read_is_named_by_its_place() {
         reply.text
     );
     assert!(reply.text.contains("NO_SUCH_KEY_HERE"));
-}
-
-#[tokio::test]
-async fn neither_key_nor_token_gets_to_where_it_does_not_belong() {
-    let model = ScriptedModel::start().await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("key");
-    std::fs::write(&file, format!("{}\n", ScriptedModel::KEY)).unwrap();
-    let config = format!(
-        "[log]\nfilter = \"debug\"\n[models.scripted]\nbase_url = \"{}\"\nmodel = \"real-name\"\napi_key = \"file:{}\"\n",
-        model.url,
-        file.display()
-    );
-    let mut gateway = Setup::new().config(&config).spawn(SWITCHBOARD).await;
-    let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
-    model
-        .then(|_| {}, ModelReply::calls(&[("c1", "a_x", json!({}))]))
-        .then(|_| {}, ModelReply::text("done"));
-    model.then(|_| {}, ModelReply::error(500, ScriptedModel::KEY));
-    let answers =
-        [complete(&gateway, &ask("go")).await.text, complete(&gateway, &ask("go")).await.text];
-    let mut lists = String::new();
-    for path in ["/v1/models", "/v1/calls", "/v1/audit", "/v1/status", "/metrics"] {
-        lists.push_str(&gateway.operator().get(path).await.text);
-    }
-    let shown = gateway.cli(&["config", "show"]).run().await.stdout;
-    let sent = json!(model.requests()).to_string();
-    let (dir, token) = (gateway.dir.clone(), gateway.operator.clone());
-    gateway.begin_stop();
-    assert_eq!(gateway.exit_code().await, Some(0));
-    let log = gateway.stderr();
-    let texts = [
-        ("the answers", answers.join("\n")),
-        ("the lists", lists),
-        ("the log", log),
-        ("the configuration", shown),
-    ];
-    for (place, text) in &texts {
-        assert_nowhere(ScriptedModel::KEY, &[(place, text)]);
-    }
-    assert_nowhere(&token, &[("what the model's server saw", &sent)]);
-    assert_eq!(find_in_files(dir.path(), ScriptedModel::KEY), Vec::<std::path::PathBuf>::new());
-    model.finish();
 }

@@ -5,8 +5,10 @@
 use sa_testkit::{Gateway, Hello, Setup};
 use serde_json::{Value, json};
 
+use crate::gateway::Serve as _;
+
 async fn start() -> (Gateway, tokio::task::JoinHandle<()>) {
-    let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
+    let gateway = Setup::new().config("[sessions]\nenabled = false").serve().await;
     let schema = json!({ "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "additionalProperties": false, "required": ["q"],
         "properties": { "q": { "type": "string" }, "limit": { "type": ["integer", "null"] } } });
     let search =
@@ -178,7 +180,7 @@ async fn a_reply_without_calls_and_one_that_is_none() {
 
 #[tokio::test]
 async fn whoever_leaves_cancels_the_calls() {
-    let gateway = Setup::new().start().await;
+    let gateway = Setup::new().serve().await;
     let mut node = Hello::new("n").tool("a.x").connect(&gateway).await;
     let agent = gateway.operator();
     let reply = json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": "1", "name": "a_x", "input": {} }] });

@@ -2,10 +2,11 @@
 //! error. The gateway keeps its limits, and running work ends with its client.
 
 use futures_util::StreamExt as _;
+use sa_testkit::chat::{Streamed, ask, complete, result, with};
 use sa_testkit::{Gateway, Hello, ModelReply, ScriptedModel, eventually, soon};
 use serde_json::{Value, json};
 
-use crate::chat::{Streamed, ask, behind, complete, result, with};
+use crate::gateway::behind;
 
 /// Returns one chunk of a stream.
 fn piece(delta: Value, finish: Value) -> String {

@@ -2,10 +2,11 @@
 //! client disconnects, its request to the model server and its calls on nodes are cancelled.
 
 use futures_util::StreamExt as _;
+use sa_testkit::chat::{Streamed, ask, complete, with};
 use sa_testkit::{Hello, ModelReply, ScriptedModel, eventually, soon};
 use serde_json::{Value, json};
 
-use crate::chat::{Streamed, ask, behind, complete, with};
+use crate::gateway::behind;
 
 fn call() -> ModelReply {
     ModelReply::calls(&[("c1", "a_x", json!({}))])

@@ -1,8 +1,6 @@
 //! Rule: an answer is JSON when nothing was streamed before it, and only clients of 2025-11-25
 //! receive an empty first event.
 
-mod surface;
-
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,7 +10,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::surface::{NEWER, Surface, call};
+use crate::surface::{NEWER, Surface, call};
 
 const OLDER: [&str; 3] = ["2024-11-05", "2025-03-26", "2025-06-18"];
 const PRIMED: &str = "2025-11-25";

@@ -6,45 +6,18 @@ use std::time::Duration;
 
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
+use sa_testkit::mcp::raw::{INITIALIZE, open, post, stream};
+use sa_testkit::mcp::{Era, connect, names, request, value};
 use sa_testkit::{Gateway, Hello, Setup, eventually, soon};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::mcp_support::{Era, connect, names, request, value};
-
-pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"0"}}}"#;
 const LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
-
-pub(crate) fn post(gateway: &Gateway, token: &str, body: &str) -> reqwest::RequestBuilder {
-    reqwest::Client::new()
-        .post(format!("{}/mcp", gateway.url))
-        .bearer_auth(token)
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .body(body.to_owned())
-}
-
-/// Opens a session with a raw request and returns its id.
-pub(crate) async fn open(gateway: &Gateway, token: &str) -> String {
-    let response = post(gateway, token, INITIALIZE).send().await.unwrap();
-    assert_eq!(response.status(), 200);
-    let id = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
-    assert!(response.text().await.unwrap().contains("switchboard"));
-    id
-}
 
 async fn list(gateway: &Gateway, token: &str, session: &str) -> u16 {
     let response =
         post(gateway, token, LIST).header("mcp-session-id", session).send().await.unwrap();
     response.status().as_u16()
-}
-
-pub(crate) fn stream(gateway: &Gateway, token: &str, session: &str) -> reqwest::RequestBuilder {
-    reqwest::Client::new()
-        .get(format!("{}/mcp", gateway.url))
-        .bearer_auth(token)
-        .header("accept", "text/event-stream")
-        .header("mcp-session-id", session)
 }
 
 #[tokio::test]
@@ -268,7 +241,7 @@ async fn a_call_that_nobody_comes_back_for_is_cancelled() {
 
 #[tokio::test]
 async fn progress_comes_on_the_stream_of_its_call_in_both_eras() {
-    for era in crate::mcp_support::ERAS {
+    for era in sa_testkit::mcp::ERAS {
         let gateway = Setup::new().start().await;
         let mut node = Hello::new("mac").tool("slow.work").connect(&gateway).await;
         let seen = Progress::default();

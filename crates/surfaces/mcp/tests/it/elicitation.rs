@@ -1,41 +1,37 @@
 //! A provider's question reaches the client that made the call, with old and new revisions, and the
 //! client's answer reaches the provider.
 
-#![expect(deprecated, reason = "what clients of the older revisions have")]
-
-use rmcp::model::{
-    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult,
-    ElicitRequestParams, ElicitResult, ElicitationAction, Implementation, ListRootsResult, Root,
-    SamplingMessage,
-};
-use rmcp::service::RequestContext;
-use rmcp::{ClientHandler, ErrorData, RoleClient};
 use sa_core::directory::Registration;
 use sa_core::{Output, Passthrough, Question, RawJson, Scope, Tool};
+use sa_testkit::mcp::{ERAS, Era, Knows, attach, connect, request, value};
 use sa_testkit::{Gateway, Setup, eventually};
 use serde_json::{Value, json};
 
-use crate::mcp_support::{ERAS, Era, attach, connect, request, value};
-
 /// Attaches a tool that asks the questions in its arguments and returns the answers.
 fn asking(gateway: &Gateway) -> Registration {
-    attach(gateway, "asker", Scope::Everyone, vec![Tool::named("ask")], |call, updates| {
-        Box::pin(async move {
-            let args: Value = serde_json::from_str(call.args.as_str()).unwrap();
-            let mut answers = Vec::new();
-            for question in args["questions"].as_array().unwrap() {
-                let what = question["what"].as_str().unwrap().to_owned();
-                let answer = updates
-                    .ask(Question {
-                        kind: what,
-                        params: Passthrough::new("mcp", RawJson::of(&question["params"])),
-                    })
-                    .await?;
-                answers.push(serde_json::from_str::<Value>(answer.as_str()).unwrap());
-            }
-            Ok(Output::json(RawJson::of(&json!({ "answers": answers }))))
-        })
-    })
+    attach(
+        &gateway.inner().router,
+        "asker",
+        Scope::Everyone,
+        vec![Tool::named("ask")],
+        |call, updates| {
+            Box::pin(async move {
+                let args: Value = serde_json::from_str(call.args.as_str()).unwrap();
+                let mut answers = Vec::new();
+                for question in args["questions"].as_array().unwrap() {
+                    let what = question["what"].as_str().unwrap().to_owned();
+                    let answer = updates
+                        .ask(Question {
+                            kind: what,
+                            params: Passthrough::new("mcp", RawJson::of(&question["params"])),
+                        })
+                        .await?;
+                    answers.push(serde_json::from_str::<Value>(answer.as_str()).unwrap());
+                }
+                Ok(Output::json(RawJson::of(&json!({ "answers": answers }))))
+            })
+        },
+    )
 }
 
 fn questions() -> Value {
@@ -46,43 +42,6 @@ fn questions() -> Value {
             { "role": "user", "content": { "type": "text", "text": "Hi" } }] } },
         { "what": "roots/list", "params": null },
     ] })
-}
-
-/// A client that answers every kind of question.
-pub(crate) struct Knows;
-
-impl ClientHandler for Knows {
-    fn get_info(&self) -> ClientConfig {
-        let capabilities = ClientCapabilities::builder()
-            .enable_roots()
-            .enable_sampling()
-            .enable_elicitation()
-            .build();
-        ClientConfig::new(capabilities, Implementation::new("knows", "0"))
-    }
-
-    async fn create_elicitation(
-        &self,
-        _: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
-    ) -> Result<ElicitResult, ErrorData> {
-        Ok(ElicitResult::new(ElicitationAction::Accept).with_content(json!({ "name": "Ada" })))
-    }
-
-    async fn create_message(
-        &self,
-        _: CreateMessageRequestParams,
-        _: RequestContext<RoleClient>,
-    ) -> Result<CreateMessageResult, ErrorData> {
-        Ok(CreateMessageResult::new(SamplingMessage::assistant_text("Hello"), "small".into()))
-    }
-
-    async fn list_roots(
-        &self,
-        _: RequestContext<RoleClient>,
-    ) -> Result<ListRootsResult, ErrorData> {
-        Ok(ListRootsResult::new(vec![Root::new("file:///here")]))
-    }
 }
 
 #[tokio::test]

@@ -7,11 +7,10 @@ use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
 use sa_core::notice::{Notice, NoticeBody, SessionNoticeKind};
 use sa_core::{Output, RawJson, Scope, Tool};
+use sa_testkit::mcp::{Era, attach, connect, request};
 use sa_testkit::{Gateway, Setup, soon};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-
-use crate::mcp_support::{Era, attach, connect, request};
 
 /// Collects log notifications: the logger and the data.
 #[derive(Clone)]
@@ -55,7 +54,7 @@ async fn without_sessions_a_session_message_call_that_asked_for_a_level_carries_
     let (running, mut runs) = mpsc::unbounded_channel();
     let (end, ends) = tokio::sync::watch::channel(false);
     let _sessions = attach(
-        &gateway,
+        &gateway.inner().router,
         "sessions",
         Scope::Everyone,
         vec![Tool::named("session_message")],

@@ -1,11 +1,9 @@
 //! Rule: `caller_tool_response` takes effect without an `id`, as the original relay protocol sends
 //! it. No other tool does.
 
-mod surface;
-
 use serde_json::{Value, json};
 
-use self::surface::{Surface, call};
+use crate::surface::{Surface, call};
 
 /// Returns an answer to an agent as a notification.
 fn answer() -> Value {

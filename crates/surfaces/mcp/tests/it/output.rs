@@ -1,14 +1,12 @@
 //! Rule: a result that does not fit the listed output schema is an error, by every way that a call
 //! takes.
 
-mod surface;
-
 use axum::body::Body;
 use axum::http::Response;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use self::surface::{NEWER, Surface, call};
+use crate::surface::{NEWER, Surface, call};
 
 /// The result of a call, as JSON or as the last event of a stream.
 async fn result(response: Response<Body>) -> Value {

@@ -2,11 +2,9 @@
 //! there, in every protocol path.
 
 use sa_core::{Output, RawJson, Role, Schema, Scope, Tool};
+use sa_testkit::mcp::{Ask, Era, attach, connect, names};
 use sa_testkit::{Gateway, Participant, Setup};
 use serde_json::{Value, json};
-
-use crate::mcp_short::Ask;
-use crate::mcp_support::{Era, attach, connect, names};
 
 const TOOLS: [&str; 7] = [
     "for_all",
@@ -82,7 +80,7 @@ async fn what_is_shown_can_be_called_and_nothing_else_by_either_way() {
                 )));
             }
             let answer = RawJson::of(&json!({ "from": name }));
-            attach(&gateway, name, scope, vec![tool], move |_, _| {
+            attach(&gateway.inner().router, name, scope, vec![tool], move |_, _| {
                 let answer = answer.clone();
                 Box::pin(async move { Ok(Output::json(answer)) })
             })

@@ -2,11 +2,9 @@
 //! that may see it.
 
 use sa_core::{Output, RawJson, Scope, Tool};
+use sa_testkit::mcp::{ERAS, Era, attach, connect, names, request, value};
 use sa_testkit::{Gateway, Hello, Setup};
 use serde_json::{Value, json};
-
-use crate::mcp_support::{ERAS, Era, attach, connect, names, request, value};
-use crate::relay_callers::{id, session};
 
 async fn office(gateway: &Gateway) -> tokio::task::JoinHandle<()> {
     let tool = |name: &str, description: &str| json!({ "name": name, "description": description });
@@ -85,7 +83,7 @@ async fn a_long_list_comes_in_pages_and_in_one_order() {
 async fn a_scope_shows_its_tools_to_those_who_may_enter_it() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let _inside = attach(
-        &gateway,
+        &gateway.inner().router,
         "caller",
         Scope::Channel("room".into()),
         vec![Tool::named("app_open")],
@@ -103,46 +101,4 @@ async fn a_scope_shows_its_tools_to_those_who_may_enter_it() {
     let (_, stranger) =
         gateway.token(json!({ "name": "stranger", "role": "agent", "channels": ["lobby"] })).await;
     assert!(connect(&gateway, &stranger, "?channel=room", Era::Stateless, ()).await.is_err());
-}
-
-#[tokio::test]
-async fn a_session_shows_its_caller_s_tools_to_its_owner_alone() {
-    let gateway = Setup::new().start().await;
-    let (_, owner) = gateway.token(json!({ "name": "owner", "role": "caller" })).await;
-    let (_, stranger) = gateway.token(json!({ "name": "stranger", "role": "agent" })).await;
-    let caller = gateway.agent(&owner);
-    let session = session(&caller).await;
-    let query = format!("?session={}", id(&session));
-    let mut events = caller.events(&format!("/v1/sessions/{}/events", id(&session))).await;
-    for era in ERAS {
-        let lent = |names: Vec<String>| {
-            names.into_iter().filter(|name| name.starts_with("ant_")).collect::<Vec<_>>()
-        };
-        let outside = connect(&gateway, &owner, "", era, ()).await.unwrap();
-        assert_eq!(lent(names(&outside).await), Vec::<String>::new(), "{era:?}");
-        let refused =
-            value(&outside.call_tool(request("ant_send", json!({ "text": "hi" }))).await.unwrap());
-        assert_eq!(refused["isError"], true, "{era:?}: {refused}");
-        let inside = connect(&gateway, &owner, &query, era, ()).await.unwrap();
-        assert_eq!(lent(names(&inside).await), ["ant_recall", "ant_send"], "{era:?}");
-        let answer = async {
-            let request = events.wait_for("caller_tool_request").await;
-            assert_eq!(request["arguments"], json!({ "text": "hi" }));
-            let body = json!({ "request_id": request["request_id"], "result": { "sent": true } });
-            caller.post(&format!("/v1/sessions/{}/responses", id(&session)), &body).await
-        };
-        let (result, answered) =
-            tokio::join!(inside.call_tool(request("ant_send", json!({ "text": "hi" }))), answer);
-        assert_eq!(answered.status, 202, "{}", answered.text);
-        assert_eq!(
-            value(&result.unwrap())["structuredContent"],
-            json!({ "sent": true }),
-            "{era:?}"
-        );
-        // Another principal's session and an unknown one get the same error.
-        for query in [query.as_str(), "?session=none"] {
-            let error = connect(&gateway, &stranger, query, era, ()).await.unwrap_err();
-            assert!(error.contains("404"), "{era:?} {query}: {error}");
-        }
-    }
 }

@@ -1,10 +1,8 @@
 //! Rule: an idle session has a bounded size.
 
-mod surface;
-
 use serde_json::json;
 
-use self::surface::Surface;
+use crate::surface::Surface;
 
 #[tokio::test]
 async fn a_large_initialize_request_is_refused() {

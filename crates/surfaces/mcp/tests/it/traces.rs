@@ -1,11 +1,9 @@
 //! Rule: a call continues the trace of its message (`_meta.traceparent`). If that is missing or
 //! malformed, it continues that of its HTTP request.
 
-mod surface;
-
 use serde_json::{Value, json};
 
-use self::surface::{NEWER, Surface, call};
+use crate::surface::{NEWER, Surface, call};
 
 const OF_MESSAGE: &str = "0af7651916cd43dd8448eb211c80319c";
 const OF_HEADER: &str = "4bf92f3577b34da6a3ce929d0e0e4736";

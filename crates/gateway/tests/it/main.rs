@@ -1,0 +1,32 @@
+//! Tests the gateway in this process, with real sockets: one behaviour per file.
+
+mod agent_isolation;
+mod audit_refusals;
+mod auth_middleware;
+mod bad_requests;
+mod channel_root;
+mod connections;
+mod console_settings;
+mod console_sign_in;
+mod cors;
+mod disk_errors;
+mod events;
+mod hidden_names;
+mod liveness;
+mod mcp_shutdown;
+mod monitor_role;
+mod mutated;
+mod mutated_frames;
+mod mutated_requests;
+mod openapi;
+mod oversized_requests;
+mod participant_tools;
+mod pipelined_requests;
+mod plugin_origins;
+mod plugin_refusals;
+mod revocation;
+mod revoked_callers;
+mod slow_readers;
+mod tokens;
+mod transcripts;
+mod unreadable_json;

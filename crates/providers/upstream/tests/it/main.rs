@@ -1,0 +1,30 @@
+//! Tests upstream servers, alone and behind a small gateway: one behaviour per file.
+
+mod answers;
+mod budget;
+mod changes;
+mod client_credentials;
+mod deep_schemas;
+mod documents;
+mod dual_era;
+mod elicitation;
+mod eras;
+mod gateway;
+mod http;
+mod invisible;
+mod login;
+mod login_bounds;
+mod login_errors;
+mod login_races;
+mod manage;
+mod offline;
+mod program_tasks;
+mod programs;
+mod restart;
+mod serve;
+mod server;
+mod start_errors;
+mod tasks;
+mod unlisted;
+mod unreachable;
+mod unreadable;
