@@ -66,7 +66,7 @@ impl Proof {
             // One test at a time, because each uses many processes and connections.
             Self::Channels => tests_with(
                 &["--test-threads", "1"],
-                "package(sa-e2e) & test(/^channel_/)",
+                "package(sa-e2e) & test(/^channels::/)",
                 &[
                     ("SWITCHBOARD_CHANNEL_KILLS", "200"),
                     ("SWITCHBOARD_CHANNEL_STORED", "1000000"),
@@ -80,14 +80,14 @@ impl Proof {
                 ],
             ),
             Self::Storm => tests(
-                "package(sa-e2e) & test(/^messaging_storm/)",
+                "package(sa-e2e) & test(/^messaging::storm/)",
                 &[("SWITCHBOARD_STORM_CLIENTS", "1000"), ("SWITCHBOARD_STORM_MESSAGES", "1000")],
             ),
             Self::Restart => {
                 run(cargo().args(["build", "--release", "--package", "switchboard"]))?;
                 let program = target().join("release/switchboard").into_os_string();
                 tests(
-                    "package(sa-e2e) & test(/^reconnect_storm/)",
+                    "package(sa-e2e) & test(/^process::reconnect_storm/)",
                     &[
                         ("SWITCHBOARD_RESTART_CLIENTS", OsString::from("10000")),
                         ("SWITCHBOARD_RESTART_SECONDS", "15".into()),
@@ -98,12 +98,12 @@ impl Proof {
             Self::Websocket => {
                 autobahn::install()?;
                 tests(
-                    "package(sa-e2e) & test(/^websocket_conformance/)",
+                    "package(sa-e2e) & test(/^websocket::/)",
                     &[("SWITCHBOARD_AUTOBAHN_ALL", "1")],
                 )
             }
             Self::Leaks => tests(
-                "package(sa-e2e) & test(/^leaks/)",
+                "package(sa-e2e) & test(/^limits::leaks/)",
                 &[("SWITCHBOARD_CHURN_SECONDS", "3600"), ("SWITCHBOARD_CHURN_WIDTH", "6")],
             ),
             Self::Simulation => {

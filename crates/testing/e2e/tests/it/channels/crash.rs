@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use sa_testkit::{Gateway, Message, Participant, Setup, count, soon};
+use sa_gateway_kit::{Gateway, Message, Participant, Setup, count, soon};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use crate::SWITCHBOARD;
-use crate::channel_support::{OPEN, Reader};
+use crate::channels::reader::{OPEN, Reader};
 
 const WRITERS: usize = 4;
 const READERS: usize = 2;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use sa_testkit::{Dice, Participant, Setup, count, raise_file_limit};
+use sa_gateway_kit::{Dice, Participant, Setup, count, raise_file_limit};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::SWITCHBOARD;
-use crate::channel_support::{OPEN, Reader};
+use crate::channels::reader::{OPEN, Reader};
 
 /// Several clients share a participant, because every presence event costs time for every reader.
 const CLIENTS_OF_ONE: usize = 8;

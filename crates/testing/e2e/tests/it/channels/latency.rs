@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use sa_testkit::{Gateway, Message, Participant, Setup, count, raise_file_limit, soon};
+use sa_gateway_kit::{Gateway, Message, Participant, Setup, count, raise_file_limit, soon};
 use tokio::sync::mpsc;
 
 use crate::SWITCHBOARD;

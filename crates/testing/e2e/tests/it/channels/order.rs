@@ -1,79 +1,14 @@
-//! All participants see one message order in a channel, and the answer to a publish means that the
-//! message is on disk, once.
+//! Many participants that come and go see one order, and an acknowledged message survives a kill.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sa_testkit::{Dice, Participant, Setup, count, soon};
+use sa_gateway_kit::{Dice, Participant, Setup, count, soon};
 use serde_json::json;
 use tokio::sync::watch;
 
 use crate::SWITCHBOARD;
-use crate::channel_support::{OPEN, Reader};
-
-#[tokio::test]
-async fn everybody_sees_the_same_messages_in_the_same_order() {
-    let gateway = Setup::new().start().await;
-    let mut writers = Vec::new();
-    for name in ["ann", "bob", "cid", "dan"] {
-        writers.push(Participant::join(&gateway, "room", name).await);
-    }
-    let mut readers = vec![
-        Participant::join(&gateway, "room", "r1").await,
-        Participant::join(&gateway, "room", "r2").await,
-    ];
-    let tasks: Vec<_> = writers
-        .into_iter()
-        .map(|mut writer| {
-            tokio::spawn(async move {
-                for n in 0..50 {
-                    // Some messages are stored and some are not; both share one order.
-                    writer
-                        .publish_as(json!({ "type": "note", "payload": n, "persist": n % 3 != 0 }))
-                        .await;
-                }
-                let mut seen = Vec::new();
-                while seen.len() < 200 {
-                    seen.push(writer.message("note").await);
-                }
-                seen
-            })
-        })
-        .collect();
-    let essence = |frame: &serde_json::Value| {
-        (
-            frame["kind"].clone(),
-            frame["id"].clone(),
-            frame["senderId"].clone(),
-            frame["payload"].clone(),
-        )
-    };
-    let mut orders = Vec::new();
-    for task in tasks {
-        orders.push(task.await.unwrap().iter().map(essence).collect::<Vec<_>>());
-    }
-    for reader in &mut readers {
-        let mut seen = Vec::new();
-        while seen.len() < 200 {
-            seen.push(essence(&reader.message("note").await));
-        }
-        orders.push(seen);
-    }
-    for order in &orders[1..] {
-        assert_eq!(order, &orders[0]);
-    }
-    let ids: Vec<u64> = orders[0].iter().filter_map(|(_, id, _, _)| id.as_u64()).collect();
-    assert!(ids.is_sorted() && ids.len() > 100, "{ids:?}");
-    for name in ["ann", "bob"] {
-        let own: Vec<_> = orders[0]
-            .iter()
-            .filter(|(_, _, sender, _)| sender == name)
-            .map(|(_, _, _, n)| n.as_u64().unwrap())
-            .collect();
-        assert_eq!(own, (0..50).collect::<Vec<_>>(), "each sender's own order is kept");
-    }
-    gateway.stop().await;
-}
+use crate::channels::reader::{OPEN, Reader};
 
 /// Publishes this number of notes with repeated disconnects, and sends unacknowledged notes again.
 /// Returns the ids under which they were stored.
@@ -190,29 +125,5 @@ async fn what_was_acknowledged_survives_a_kill_and_what_is_resent_is_stored_once
         .filter(|message| message["type"] == "note")
         .count();
     assert_eq!(notes, 20);
-    gateway.stop().await;
-}
-
-#[tokio::test]
-async fn the_gateways_own_address_is_a_channels_socket_too() {
-    let gateway = Setup::new().start().await;
-    let token = Participant::token(&gateway, "ann").await;
-    let mut ann = Participant::connect(&gateway, &format!("/?token={token}&channel=room")).await;
-    let ready = ann.recv().await;
-    assert_eq!((&ready["kind"], &ready["participantId"]), (&json!("ready"), &json!("ann")));
-    let join = ann.recv().await;
-    assert_eq!(join["payload"], json!({ "action": "join", "metadata": {} }));
-    let sent = ann
-        .say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "hello" }))
-        .await;
-    assert_eq!((&sent["kind"], &sent["senderId"]), (&json!("persisted"), &json!("ann")));
-    assert!(sent["ts"].as_i64().unwrap() > 1_700_000_000_000);
-    let page = reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .unwrap();
-    let page = page.get(&gateway.url).send().await.unwrap();
-    assert_eq!(page.headers()["location"], "/console/", "people are shown the console");
     gateway.stop().await;
 }

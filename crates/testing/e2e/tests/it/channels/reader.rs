@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use sa_testkit::{Message, Participant, TIMEOUT};
+use sa_gateway_kit::{Message, Participant, TIMEOUT};
 use serde_json::Value;
 use tokio::sync::watch;
 

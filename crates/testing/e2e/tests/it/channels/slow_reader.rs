@@ -2,7 +2,7 @@
 //! and a position to resume from, and other readers are not affected.
 
 use futures_util::StreamExt as _;
-use sa_testkit::{Message, Participant, Setup, count, raise_file_limit, resident, soon};
+use sa_gateway_kit::{Message, Participant, Setup, count, raise_file_limit, resident, soon};
 use tokio::sync::mpsc;
 
 use crate::SWITCHBOARD;

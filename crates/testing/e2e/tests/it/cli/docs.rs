@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use sa_testkit::{Gateway, Setup, soon};
+use sa_gateway_kit::{Gateway, Setup, soon};
 use tokio::process::Command;
 
 use crate::SWITCHBOARD;
@@ -81,7 +81,7 @@ async fn commands_do_what_the_docs_say() {
     // The program under its usual name, as in the docs.
     let bin = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(SWITCHBOARD, bin.path().join("switchboard")).unwrap();
-    sa_testkit::eventually("the demo node", || async {
+    sa_gateway_kit::eventually("the demo node", || async {
         gateway.operator().tool_names().await.iter().any(|name| name == "demo_echo").then_some(())
     })
     .await;
@@ -99,7 +99,7 @@ async fn commands_do_what_the_docs_say() {
             command(&gateway, bin.path(), &format!("exec {README_NODE}")).1.spawn().unwrap()
         });
         if is_readme {
-            sa_testkit::eventually("the README's node", || async {
+            sa_gateway_kit::eventually("the README's node", || async {
                 gateway
                     .operator()
                     .tool_names()
@@ -115,7 +115,7 @@ async fn commands_do_what_the_docs_say() {
             .map(|block| command(&gateway, bin.path(), &format!("exec {block}")).1.spawn().unwrap())
             .collect();
         if !machines.is_empty() {
-            sa_testkit::eventually("the machine in the docs", || async {
+            sa_gateway_kit::eventually("the machine in the docs", || async {
                 // A node from an earlier page may be listed, but it is offline.
                 let list = gateway.operator().get("/v1/nodes").await.body;
                 let mut nodes = list["nodes"].as_array().unwrap().iter();
@@ -132,7 +132,7 @@ async fn commands_do_what_the_docs_say() {
             }
             servers
                 .push(command(&gateway, bin.path(), &format!("exec {block}")).1.spawn().unwrap());
-            sa_testkit::eventually("the server in the docs", || async {
+            sa_gateway_kit::eventually("the server in the docs", || async {
                 tokio::net::TcpStream::connect(format!("127.0.0.1:{}", *PORT)).await.ok()
             })
             .await;

@@ -1,6 +1,6 @@
 //! The first commands of a new user work, or explain why not and what to type instead.
 
-use sa_testkit::{Cli, Hello, Setup, eventually};
+use sa_gateway_kit::{Cli, Hello, Setup, eventually};
 use serde_json::json;
 use tokio::net::TcpListener;
 

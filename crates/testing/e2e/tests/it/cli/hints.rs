@@ -1,12 +1,12 @@
 //! The commands that hints suggest work, and fit the command that was run.
 
 use sa_core::{RawJson, Schema};
-use sa_testkit::{Cli, Setup, eventually};
+use sa_gateway_kit::mcp::{self, Era};
+use sa_gateway_kit::sessions::{id, session};
+use sa_gateway_kit::{Cli, Setup, eventually};
 use serde_json::{Map, Value, json};
 
 use crate::SWITCHBOARD;
-use crate::mcp_support::{self, Era};
-use crate::relay_callers::{id, session};
 
 #[tokio::test]
 async fn a_sessions_tools_are_shown_where_its_calls_point() {
@@ -33,7 +33,7 @@ async fn a_sessions_tools_are_shown_where_its_calls_point() {
 #[tokio::test]
 async fn a_channels_methods_are_shown_where_its_calls_point() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut worker = sa_testkit::Participant::join(&gateway, "room", "worker").await;
+    let mut worker = sa_gateway_kit::Participant::join(&gateway, "room", "worker").await;
     let parameters = json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
     worker
         .update(
@@ -161,7 +161,7 @@ async fn a_name_that_is_not_there_brings_the_one_that_was_meant() {
 #[tokio::test]
 async fn an_argument_is_told_how_to_be_a_text_only_where_that_helps() {
     let gateway = Setup::new().spawn(SWITCHBOARD).await;
-    let mut worker = sa_testkit::Participant::join(&gateway, "room", "worker").await;
+    let mut worker = sa_gateway_kit::Participant::join(&gateway, "room", "worker").await;
     let parameters = json!({ "type": "object", "required": ["name"], "properties": {
         "name": { "anyOf": [{ "type": "string" }] }, "times": { "type": "integer" } } });
     worker
@@ -202,7 +202,7 @@ async fn a_number_out_of_bounds_is_not_told_to_be_a_text() {
     assert!(told.contains("did you misspell it as \"txt\"?"), "{told}");
 }
 
-async fn demo_is_here(gateway: &sa_testkit::Gateway) {
+async fn demo_is_here(gateway: &sa_gateway_kit::Gateway) {
     let operator = gateway.operator();
     eventually("the demo node", || async {
         operator.tool_names().await.contains(&"demo_countdown".to_owned()).then_some(())
@@ -326,11 +326,10 @@ async fn a_server_without_a_program_is_shown_how_to_have_one() {
 #[tokio::test]
 async fn an_mcp_client_is_not_told_what_to_type() {
     let gateway = Setup::new().start().await;
-    let client =
-        mcp_support::connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
+    let client = mcp::connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
     for name in ["Bash", "qqqq"] {
-        let result = client.call_tool(mcp_support::request(name, json!({}))).await.unwrap();
-        let told = mcp_support::value(&result)["content"][0]["text"].to_string();
+        let result = client.call_tool(mcp::request(name, json!({}))).await.unwrap();
+        let told = mcp::value(&result)["content"][0]["text"].to_string();
         assert!(told.contains("there is no tool") && !told.contains("switchboard "), "{told}");
     }
 }

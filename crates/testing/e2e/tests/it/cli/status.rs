@@ -1,11 +1,12 @@
 //! `status` counts the gateway's upstream servers and sessions, and names the failed servers with
 //! reasons. Only operators receive this.
 
-use sa_testkit::{Cli, Setup, eventually};
+use sa_gateway_kit::upstream::until;
+use sa_gateway_kit::{Cli, Setup, eventually};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
-use crate::upstream::{stdio, until};
+use crate::upstream::server::stdio;
 
 #[tokio::test]
 async fn servers_and_sessions_are_counted_and_trouble_is_named() {

@@ -1,10 +1,11 @@
 //! `switchboard doctor` reports upstream servers, and the names that they take from nodes.
 
-use sa_testkit::{Cli, Hello, PluginAnswer, PluginServer, Setup};
+use sa_gateway_kit::upstream::until;
+use sa_gateway_kit::{Cli, Hello, PluginAnswer, PluginServer, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::upstream::{SERVER, stdio, until};
+use crate::upstream::server::{SERVER, stdio};
 
 /// Runs the doctor and returns the fix of the only finding that contains these words.
 async fn diagnose(cli: Cli, words: &str) -> String {

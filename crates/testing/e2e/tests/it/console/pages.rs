@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use futures_util::StreamExt as _;
-use sa_testkit::{CallSocket, Cli, FakeNode, Gateway, Hello, Message, Setup, TIMEOUT, soon};
+use sa_gateway_kit::{CallSocket, Cli, FakeNode, Gateway, Hello, Message, Setup, TIMEOUT, soon};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::Command;
@@ -51,7 +51,7 @@ async fn gateway() -> (Gateway, tokio::task::JoinHandle<()>) {
     let gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
     let node = forms(&gateway).await;
     // The demo node connects a moment later.
-    sa_testkit::eventually("the demo's tools", || async {
+    sa_gateway_kit::eventually("the demo's tools", || async {
         gateway.operator().get("/v1/tools").await.text.contains("demo_echo").then_some(())
     })
     .await;
@@ -217,7 +217,7 @@ async fn ten_thousand_calls() {
 async fn what_happens_elsewhere_appears_by_itself() {
     let (gateway, _node) = gateway().await;
     let mut setup = described(&gateway);
-    setup["server"] = json!(crate::upstream::SERVER);
+    setup["server"] = json!(crate::upstream::server::SERVER);
     browse("live.mjs", setup, |line| {
         if line == "STOP" {
             gateway.signal(rustix::process::Signal::KILL);

@@ -1,6 +1,6 @@
 //! Every budget is in the status, in the metrics and in the documentation.
 
-use sa_testkit::Setup;
+use sa_gateway_kit::Setup;
 
 use crate::SWITCHBOARD;
 

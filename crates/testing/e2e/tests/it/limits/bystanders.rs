@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use reqwest::Method;
-use sa_testkit::{
+use sa_gateway_kit::{
     FakeNode, Gateway, Hello, Message, Participant, Reply, Setup, TIMEOUT, Traffic, peak_resident,
     soon,
 };

@@ -3,15 +3,15 @@
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use rmcp::model::SubscriptionFilter;
-use sa_testkit::{Agent, Gateway, Hello, Participant, RawHttp, RelaySocket, eventually, soon};
+use sa_gateway_kit::mcp::raw::{INITIALIZE, open, post, stream};
+use sa_gateway_kit::mcp::{ERAS, Era, connect, names, request};
+use sa_gateway_kit::sessions::{answer, id, session};
+use sa_gateway_kit::upstream::{HttpServer, until};
+use sa_gateway_kit::{Agent, Gateway, Hello, Participant, RawHttp, RelaySocket, eventually, soon};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::mcp_sessions::{INITIALIZE, open, post, stream};
-use crate::mcp_support::{ERAS, Era, connect, names, request};
-use crate::relay_callers::{answer, id, session};
-use crate::upstream::{SERVER, until};
-use crate::upstream_http::HttpServer;
+use crate::upstream::server::SERVER;
 
 /// The clients that come and go. Tokens are created once, because the gateway keeps them.
 pub(crate) struct Churn {
@@ -37,8 +37,8 @@ impl Churn {
             );
         }
         let servers = [
-            HttpServer::start("127.0.0.1:0", "old").await,
-            HttpServer::start("127.0.0.1:0", "new").await,
+            HttpServer::start(crate::upstream::server::SERVER, "127.0.0.1:0", "old").await,
+            HttpServer::start(crate::upstream::server::SERVER, "127.0.0.1:0", "new").await,
         ];
         // The housekeeping removes a channel without participants, so one participant stays.
         let mut residents = JoinSet::new();
@@ -300,7 +300,7 @@ async fn half_requests(gateway: &Gateway) {
         gateway.operator
     );
     half_a_body.write(&head).await;
-    let _no_hello = sa_testkit::FakeNode::upgrade(gateway, "").await.unwrap();
+    let _no_hello = sa_gateway_kit::FakeNode::upgrade(gateway, "").await.unwrap();
     // Waits until the gateway has seen all of them.
     soon(gateway.operator().get("/healthz")).await;
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use reqwest::Method;
-use sa_testkit::{FakeNode, Gateway, Hello};
+use sa_gateway_kit::upstream::{HttpServer, until};
+use sa_gateway_kit::{FakeNode, Gateway, Hello};
 use serde_json::{Value, json};
 
-use crate::large_messages::{answer_all, assert_share, crowd, items, share_beside, with};
-use crate::upstream::{stdio, until};
-use crate::upstream_http::HttpServer;
+use crate::limits::large_messages::{answer_all, assert_share, crowd, items, share_beside, with};
+use crate::upstream::server::stdio;
 
 const ERA: &str = "2026-07-28";
 
@@ -186,8 +186,8 @@ async fn a_long_list_comes_in_pages_and_nothing_is_missing() {
 async fn large_results_of_servers_step_aside_at_each_step() {
     let dir = tempfile::tempdir().unwrap();
     let (old, new) = (
-        HttpServer::start("127.0.0.1:0", "old").await,
-        HttpServer::start("127.0.0.1:0", "new").await,
+        HttpServer::start(crate::upstream::server::SERVER, "127.0.0.1:0", "old").await,
+        HttpServer::start(crate::upstream::server::SERVER, "127.0.0.1:0", "new").await,
     );
     let web = |name: &str, server: &HttpServer| {
         format!("[upstream.{name}]\nurl = \"{}/mcp\"\n", server.url)

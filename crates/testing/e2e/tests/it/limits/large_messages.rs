@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures_util::SinkExt as _;
 use reqwest::Method;
-use sa_testkit::{Agent, FakeNode, Gateway, Hello, Message, Reply, Setup};
+use sa_gateway_kit::{Agent, FakeNode, Gateway, Hello, Message, Reply, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;

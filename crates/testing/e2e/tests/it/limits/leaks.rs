@@ -14,13 +14,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sa_testkit::{Gateway, Setup, count, raise_file_limit, resident_anonymous};
+use sa_gateway_kit::sessions::session;
+use sa_gateway_kit::{Gateway, Setup, count, raise_file_limit, resident_anonymous};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::leaks_churn::Churn;
-use crate::live_heap::{Live, LiveHeap};
-use crate::relay_callers::session;
+use crate::limits::churn::Churn;
+use crate::limits::live_heap::{Live, LiveHeap};
 
 /// Shortens timeouts that are minutes by default: for reconnecting clients and for sessions. Nodes
 /// may be silent for longer, because on a busy machine the test may read from them late.
@@ -195,7 +195,7 @@ async fn settled(gateway: &Gateway, residents: u64) -> Open {
 }
 
 async fn back_at(gateway: &Gateway, base: &Open) {
-    let until = Instant::now() + sa_testkit::TIMEOUT;
+    let until = Instant::now() + sa_gateway_kit::TIMEOUT;
     loop {
         let now = Open::of(gateway).await;
         let below = now.descriptors <= base.descriptors && now.tasks <= base.tasks;
@@ -224,7 +224,7 @@ async fn abandoned_sessions_end(gateway: &Gateway) {
 
 /// Waits until idle threads of the blocking pool have ended, after ten seconds.
 async fn no_more_threads_than(gateway: &Gateway, base: &[String]) {
-    let until = Instant::now() + 2 * sa_testkit::TIMEOUT;
+    let until = Instant::now() + 2 * sa_gateway_kit::TIMEOUT;
     loop {
         let now = threads(gateway.pid());
         if now.len() <= base.len() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sa_testkit::{Gateway, Setup, eventually};
+use sa_gateway_kit::{Gateway, Setup, eventually};
 use tempfile::TempDir;
 
 use crate::SWITCHBOARD;

@@ -9,13 +9,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use reqwest::Method;
+use sa_gateway_kit::upstream::until;
+use sa_gateway_kit::{Gateway, Hello, Setup};
 use sa_test_needs::MemoryGroup;
-use sa_testkit::{Gateway, Hello, Setup};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::SWITCHBOARD;
-use crate::upstream::until;
 
 const LIMIT: u64 = 1_000_000_000;
 const REQUESTS: usize = 120;

@@ -6,13 +6,13 @@
 //! that were made meanwhile, and one call that ran the whole time.
 
 use futures_util::SinkExt as _;
-use sa_testkit::{Gateway, Hello, Message};
+use sa_gateway_kit::{Gateway, Hello, Message};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::Data;
 
-use crate::counted_support::{Scene, piece};
+use crate::limits::bystanders::{Scene, piece};
 
 const SMALL: &str = "[limits]\nmax_frame_bytes = 1_000_000\nmax_body_bytes = 1_000_000\n\
     [channels]\nmax_message_bytes = 20_000\nmax_attachment_bytes = 10_000";

@@ -4,12 +4,12 @@
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use reqwest::Method;
-use sa_testkit::{FakeNode, Hello, Message, Participant, RawHttp, Reply, TIMEOUT, soon};
+use sa_gateway_kit::{FakeNode, Hello, Message, Participant, RawHttp, Reply, TIMEOUT, soon};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::Data;
 
-use crate::counted_support::{Scene, piece, refusals};
+use crate::limits::bystanders::{Scene, piece, refusals};
 
 #[tokio::test]
 async fn a_node_that_never_says_hello() {
@@ -30,7 +30,7 @@ async fn half_open_sockets() {
     let (mut node, mut socket) = (scene.node().await, scene.gateway.operator().socket().await);
     let mut participant = scene.participant().await;
     let gateway = &scene.gateway;
-    sa_testkit::eventually("all of them gone", || async {
+    sa_gateway_kit::eventually("all of them gone", || async {
         let refused = refusals(gateway).await;
         let silent = refused.iter().filter(|((_, reason), _)| reason == "silent");
         (silent.map(|(_, count)| count).sum::<u64>() == 3).then_some(())

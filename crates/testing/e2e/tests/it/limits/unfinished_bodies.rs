@@ -1,7 +1,7 @@
 //! The received parts of large bodies share one budget for all requests, on every route.
 
 use reqwest::Method;
-use sa_testkit::{Gateway, Hello, RawHttp, Setup, eventually, soon};
+use sa_gateway_kit::{Gateway, Hello, RawHttp, Setup, eventually, soon};
 use serde_json::json;
 
 use crate::SWITCHBOARD;

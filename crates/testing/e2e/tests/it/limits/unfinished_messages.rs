@@ -2,7 +2,7 @@
 //! nodes, and they count as a sign of life.
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use sa_testkit::{Hello, Message, Participant, Setup, soon};
+use sa_gateway_kit::{Hello, Message, Participant, Setup, soon};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -10,7 +10,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::Data;
 
 use crate::SWITCHBOARD;
-use crate::counted_support::{Scene, piece};
+use crate::limits::bystanders::{Scene, piece};
 
 type Socket = WebSocketStream<TcpStream>;
 

@@ -1,7 +1,7 @@
 //! Unread answers share one budget for all connections, and are stored only for a limited time.
 
 use reqwest::Method;
-use sa_testkit::{Gateway, Hello, Setup, eventually, soon};
+use sa_gateway_kit::{Gateway, Hello, Setup, eventually, soon};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use sa_testkit::{Gateway, Hello, Setup, eventually, soon};
+use sa_gateway_kit::{Gateway, Hello, Setup, eventually, soon};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::unix::pipe::Receiver;

@@ -3,7 +3,7 @@
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use rustix::process::Signal;
-use sa_testkit::{Cli, Hello, Message, eventually, soon};
+use sa_gateway_kit::{Cli, Hello, Message, eventually, soon};
 use sa_text::affects_display;
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;

@@ -4,8 +4,8 @@
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
+use sa_gateway_kit::{Hello, Reply, SdkNode, Setup, eventually, registry, soon};
 use sa_node_sdk::{ToolContext, ToolError};
-use sa_testkit::{Hello, Reply, SdkNode, Setup, eventually, registry, soon};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

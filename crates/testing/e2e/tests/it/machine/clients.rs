@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use sa_testkit::Setup;
+use sa_gateway_kit::Setup;
 use serde_json::{Value, json};
 
-use crate::machine_files::{PNG, machine};
-use crate::mcp_peers::{clients, run};
+use crate::machine::files::{PNG, machine};
+use crate::mcp::peers::{clients, run};
 
 /// Returns each tool with arguments and the expected content blocks.
 fn calls(session: &str) -> Vec<(&'static str, Value, &'static [&'static str])> {

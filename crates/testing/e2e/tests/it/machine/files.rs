@@ -11,7 +11,7 @@ use rmcp::model::CallToolRequestParams;
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rustix::process::Signal;
-use sa_testkit::{Agent, Cli, Gateway, Setup, Started, eventually};
+use sa_gateway_kit::{Agent, Cli, Gateway, Setup, Started, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

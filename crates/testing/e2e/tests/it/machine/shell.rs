@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
-use sa_testkit::{Cli, Gateway, Setup, Started, eventually, soon};
+use sa_gateway_kit::{Cli, Gateway, Setup, Started, eventually, soon};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -116,7 +116,7 @@ async fn all_gone(pids: Vec<i32>) {
             let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else {
                 return;
             };
-            let timeout = sa_testkit::TIMEOUT.try_into().unwrap();
+            let timeout = sa_gateway_kit::TIMEOUT.try_into().unwrap();
             let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout)).unwrap();
             assert_eq!(ended, 1, "process {pid} lives on");
         });

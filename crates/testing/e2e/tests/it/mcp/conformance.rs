@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use sa_testkit::{Gateway, Setup};
+use sa_gateway_kit::upstream::until;
+use sa_gateway_kit::{Gateway, Setup};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
-
-use crate::upstream::until;
 
 /// Returns the directory where `cargo xtask test` installs third-party programs.
 pub(crate) fn peers() -> PathBuf {

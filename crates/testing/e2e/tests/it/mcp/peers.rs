@@ -7,15 +7,16 @@ use std::process::Stdio;
 
 use rmcp::model::CallToolRequestParams;
 use sa_core::{Output, RawJson, Scope, Tool};
-use sa_testkit::{Gateway, Hello, PluginAnswer, PluginServer, Setup};
+use sa_gateway_kit::mcp::{ERAS, attach, connect, names};
+use sa_gateway_kit::plugins::add;
+use sa_gateway_kit::upstream::until;
+use sa_gateway_kit::{Gateway, Hello, PluginAnswer, PluginServer, Setup};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::mcp_conformance::{node_path, peers};
-use crate::mcp_support::{ERAS, attach, connect, names};
-use crate::plugin_calls::add;
-use crate::upstream::{stdio, until};
+use crate::mcp::conformance::{node_path, peers};
+use crate::upstream::server::stdio;
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp-peers").join(name)
@@ -126,10 +127,13 @@ async fn a_result_above_1_mib_reaches_every_client() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let large = json!({ "text": "x".repeat(3 << 19) });
     let output = Output::json(RawJson::of(&large));
-    let _large =
-        attach(&gateway, "large", Scope::Everyone, vec![Tool::named("large")], move |_, _| {
-            Box::pin(std::future::ready(Ok(output.clone())))
-        });
+    let _large = attach(
+        &gateway.inner().router,
+        "large",
+        Scope::Everyone,
+        vec![Tool::named("large")],
+        move |_, _| Box::pin(std::future::ready(Ok(output.clone()))),
+    );
     for (name, mut client) in clients(&gateway) {
         let said = run(&gateway, client.arg(json!([["large", {}]]).to_string())).await;
         assert!(said["results"][0]["structured"] == large, "{name}: {said:.300}");

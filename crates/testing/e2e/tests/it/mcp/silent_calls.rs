@@ -7,13 +7,13 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Response, header};
 use sa_core::{Output, RawJson, Scope, Tool};
-use sa_testkit::{Gateway, Setup};
+use sa_gateway_kit::mcp::attach;
+use sa_gateway_kit::{Gateway, Setup};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use crate::mcp_peers::{clients_of, run};
-use crate::mcp_support::attach;
+use crate::mcp::peers::{clients_of, run};
 
 /// Starts a proxy that reports when the response to a call of a tool begins.
 async fn proxy(gateway: &Gateway, begins: Arc<Notify>) -> String {
@@ -48,14 +48,19 @@ async fn a_large_result_of_a_silent_call_reaches_clients_with_sessions() {
     let output = Output::json(RawJson::of(&large));
     let begins = Arc::new(Notify::new());
     let url = proxy(&gateway, Arc::clone(&begins)).await;
-    let _slow =
-        attach(&gateway, "slow", Scope::Everyone, vec![Tool::named("slow")], move |_, _| {
+    let _slow = attach(
+        &gateway.inner().router,
+        "slow",
+        Scope::Everyone,
+        vec![Tool::named("slow")],
+        move |_, _| {
             let (output, begins) = (output.clone(), Arc::clone(&begins));
             Box::pin(async move {
                 begins.notified().await;
                 Ok(output)
             })
-        });
+        },
+    );
     let mut clients = clients_of(&url, &gateway.operator);
     // In the newer era a response begins with its result.
     clients.retain(|(name, _)| ["Python 2, older era", "Python 1", "TypeScript 1"].contains(name));

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use rmcp::model::ProtocolVersion;
 use rmcp::{ClientLifecycleMode, ClientServiceExt as _};
-use sa_testkit::{Gateway, Hello, PluginAnswer, PluginServer, Setup, soon};
+use sa_gateway_kit::mcp::{Client, ERAS, Era, names, request, value};
+use sa_gateway_kit::{Gateway, Hello, PluginAnswer, PluginServer, Setup, soon};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
 use crate::SWITCHBOARD;
-use crate::mcp_support::{Client, ERAS, Era, names, request, value};
 
 fn program(gateway: &Gateway, args: &[&str]) -> Command {
     let mut command = Command::new(SWITCHBOARD);

@@ -10,14 +10,15 @@ use rmcp::model::{
 };
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
-use sa_testkit::{Gateway, Setup, soon};
+use sa_gateway_kit::mcp::{Client, ERAS, Era, connect, request, value};
+use sa_gateway_kit::upstream::until;
+use sa_gateway_kit::{Gateway, Setup, soon};
 use serde_json::{Value, json};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 
-use crate::mcp_conformance::{conformance_server, gateway_before};
-use crate::mcp_support::{Client, ERAS, Era, connect, request, value};
-use crate::upstream::{stdio, until};
+use crate::mcp::conformance::{conformance_server, gateway_before};
+use crate::upstream::server::stdio;
 
 /// Collects notifications.
 #[derive(Clone)]
@@ -170,7 +171,7 @@ async fn a_server_s_own_names_work_while_nobody_else_has_them() {
     let mut greet = GetPromptRequestParams::new("greet");
     greet.arguments = json!({ "who": "ant" }).as_object().cloned();
     client.get_prompt(greet.clone()).await.unwrap();
-    let two = json!({ "name": "two", "command": [crate::upstream::SERVER] });
+    let two = json!({ "name": "two", "command": [crate::upstream::server::SERVER] });
     assert_eq!(gateway.operator().post("/v1/upstream", &two).await.status, 201);
     until(&gateway, "two", "ready").await;
     let refused = value(&echo().await.unwrap());

@@ -4,12 +4,12 @@
 use axum::Router;
 use axum::response::Html;
 use axum::routing::get;
-use sa_testkit::{Cli, Participant, Setup};
+use sa_gateway_kit::{Cli, Participant, Setup};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::SWITCHBOARD;
-use crate::messaging_js::package;
+use crate::messaging::javascript::package;
 
 const PAGE: &str = "<!doctype html><title>A page</title><h1>Welcome</h1><script type=module src=/page.js></script>";
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sa_gateway_kit::messaging::{backoff, join};
+use sa_gateway_kit::{Gateway, Participant, Setup, eventually, soon};
 use sa_messaging::{CallOptions, Client, Method, MethodContext};
-use sa_testkit::{Gateway, Participant, Setup, eventually, soon};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::messaging_js::Programs;
-use crate::messaging_support::{backoff, join};
+use crate::messaging::javascript::Programs;
 
 struct Worker<'a> {
     gateway: &'a Gateway,

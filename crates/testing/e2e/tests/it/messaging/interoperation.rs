@@ -3,17 +3,17 @@
 //! channel take part through the gateway.
 
 use futures_util::StreamExt as _;
+use sa_gateway_kit::mcp::{ERAS, connect, names, request, value};
+use sa_gateway_kit::messaging::{client, find, join};
+use sa_gateway_kit::{Participant, SdkNode, Setup, soon};
 use sa_messaging::{
     AgentToolsOptions, Attachment, CallOptions, Client, Event, EventFilter, Method, MethodContext,
     MethodOutput, SendOptions, tools_for_agent,
 };
-use sa_testkit::{Participant, SdkNode, Setup, soon};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::mcp_support::{ERAS, connect, names, request, value};
-use crate::messaging_js::Programs;
-use crate::messaging_support::{client, find, join};
+use crate::messaging::javascript::Programs;
 
 /// Returns the same bytes as the TypeScript programs generate.
 fn pattern(size: usize) -> Vec<u8> {
@@ -39,7 +39,7 @@ struct Images {
     count: usize,
 }
 
-async fn provider(gateway: &sa_testkit::Gateway) -> Client {
+async fn provider(gateway: &sa_gateway_kit::Gateway) -> Client {
     let picture = Method::new("picture", async |args: Picture, _: MethodContext| {
         let picture = png(args.bytes).id("pic").name("picture.png");
         let output = MethodOutput::new(json!({ "size": args.bytes }), vec![picture])?;

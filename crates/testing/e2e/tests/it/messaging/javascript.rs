@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sa_testkit::{Cli, Gateway, Participant, Proxy, Setup, Started};
+use sa_gateway_kit::{Cli, Gateway, Participant, Proxy, Setup, Started};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -1,11 +1,11 @@
 //! The gateway's knowledge about calls and messages survives a kill: the caller, the provider, the
 //! owner and the end of a call.
 
-use sa_testkit::{Gateway, Participant, Setup, soon};
+use sa_gateway_kit::messaging::{call, result};
+use sa_gateway_kit::{Gateway, Participant, Setup, soon};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::messaging_hostile::{call, path, result, worker};
 
 struct Tokens {
     ann: String,
@@ -42,8 +42,8 @@ async fn a_call_that_has_ended_stays_ended() {
     let gateway = setup().spawn(SWITCHBOARD).await;
     let tokens = Tokens::new(&gateway).await;
     let (mut provider, mut ann) = (
-        worker(&gateway, &path(&tokens.worker)).await,
-        Participant::connect(&gateway, &path(&tokens.ann)).await,
+        Participant::worker(&gateway, &Participant::room(&tokens.worker)).await,
+        Participant::connect(&gateway, &Participant::room(&tokens.ann)).await,
     );
     let first = ann.say("method-call", call("c1")).await;
     provider.say("method-result", result("c1", "once")).await;
@@ -53,8 +53,8 @@ async fn a_call_that_has_ended_stays_ended() {
 
     let gateway = killed(gateway).await;
     let (mut provider, mut ann) = (
-        worker(&gateway, &path(&tokens.worker)).await,
-        Participant::connect(&gateway, &path(&tokens.ann)).await,
+        Participant::worker(&gateway, &Participant::room(&tokens.worker)).await,
+        Participant::connect(&gateway, &Participant::room(&tokens.ann)).await,
     );
     // Sent again, because the answer was lost.
     let again = ann.say("method-call", call("c1")).await;
@@ -83,8 +83,8 @@ async fn what_is_somebodys_stays_theirs() {
     let gateway = setup().spawn(SWITCHBOARD).await;
     let tokens = Tokens::new(&gateway).await;
     let (_provider, mut ann) = (
-        worker(&gateway, &path(&tokens.worker)).await,
-        Participant::connect(&gateway, &path(&tokens.ann)).await,
+        Participant::worker(&gateway, &Participant::room(&tokens.worker)).await,
+        Participant::connect(&gateway, &Participant::room(&tokens.ann)).await,
     );
     ann.say("message", json!({ "id": "00000000-0000-4000-8000-000000000001", "content": "mine" }))
         .await;
@@ -92,7 +92,7 @@ async fn what_is_somebodys_stays_theirs() {
     ann.say("method-call", call("c2")).await;
 
     let gateway = killed(gateway).await;
-    let mut eve = Participant::connect(&gateway, &path(&tokens.eve)).await;
+    let mut eve = Participant::connect(&gateway, &Participant::room(&tokens.eve)).await;
     let passing = json!({ "type": "message", "payload": { "id": "00000000-0000-4000-8000-000000000001", "content": "eve's" }, "persist": false });
     let passing = eve.publish_as(passing).await;
     assert_eq!(eve.answer(passing).await["code"], "conflict");
@@ -104,11 +104,11 @@ async fn what_is_somebodys_stays_theirs() {
         .await["code"],
         "not-allowed"
     );
-    let mut provider = worker(&gateway, &path(&tokens.worker)).await;
+    let mut provider = Participant::worker(&gateway, &Participant::room(&tokens.worker)).await;
     assert_eq!(eve.say("method-cancel", json!({ "callId": "c1" })).await["code"], "not-allowed");
     assert_eq!(eve.say("method-result", result("c1", "forged")).await["code"], "not-allowed");
     assert_eq!(eve.say("method-call", call("c2")).await["code"], "conflict");
-    let mut ann = Participant::connect(&gateway, &path(&tokens.ann)).await;
+    let mut ann = Participant::connect(&gateway, &Participant::room(&tokens.ann)).await;
     assert_eq!(
         ann.say(
             "update-message",
@@ -129,17 +129,19 @@ async fn a_call_whose_provider_does_not_come_back_ends() {
     let gateway = setup().spawn(SWITCHBOARD).await;
     let tokens = Tokens::new(&gateway).await;
     let (provider, mut ann) = (
-        worker(&gateway, &path(&tokens.worker)).await,
-        Participant::connect(&gateway, &path(&tokens.ann)).await,
+        Participant::worker(&gateway, &Participant::room(&tokens.worker)).await,
+        Participant::connect(&gateway, &Participant::room(&tokens.ann)).await,
     );
     let made = ann.say("method-call", call("c1")).await;
     ann.say("method-call", call("given up")).await;
     ann.say("method-cancel", json!({ "callId": "given up" })).await;
     let gateway = killed(gateway).await;
     drop(provider);
-    let mut ann =
-        Participant::connect(&gateway, &format!("{}&sinceId={}", path(&tokens.ann), made["id"]))
-            .await;
+    let mut ann = Participant::connect(
+        &gateway,
+        &format!("{}&sinceId={}", Participant::room(&tokens.ann), made["id"]),
+    )
+    .await;
     let end = soon(ann.message("method-result")).await["payload"].clone();
     assert_eq!(
         (&end["callId"], &end["content"]["code"]),

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use sa_gateway_kit::messaging::{backoff, client};
+use sa_gateway_kit::{Participant, Proxy, Setup, count, raise_file_limit};
 use sa_messaging::{Client, Event, EventFilter, ReplayMode, SendOptions};
-use sa_testkit::{Participant, Proxy, Setup, count, raise_file_limit};
-
-use crate::messaging_support::{backoff, client};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_misses_or_doubles_a_message() {

@@ -4,7 +4,7 @@
 //! name the holder.
 
 use rustix::process::Signal;
-use sa_testkit::{Cli, Gateway, Hello, Setup, Started, eventually};
+use sa_gateway_kit::{Cli, Gateway, Setup, Started, eventually};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
@@ -138,17 +138,4 @@ async fn when_the_holder_is_forgotten_the_next_one_has_the_name_and_answers_to_b
         );
     }
     drop(second);
-}
-
-#[tokio::test]
-async fn a_held_prefix_gets_the_calls_by_underscore_names_too() {
-    let gateway = Setup::new().start().await;
-    let _open = Hello::new("open").tool("office.greet").connect(&gateway).await;
-    let token = token(&gateway, "mac").await;
-    let mut holder = Hello::new("mac").capability("office").token(&token).connect(&gateway).await;
-    let call = gateway.operator().call_later("office_greet", json!({}));
-    let request = holder.request().await;
-    assert_eq!(request.tool, "office.greet");
-    holder.answer(&request.id, json!("held")).await;
-    assert_eq!(call.await.unwrap().result(), "held");
 }

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use sa_testkit::{Gateway, Setup, eventually};
+use sa_gateway_kit::{Gateway, Setup, eventually};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
@@ -75,7 +75,7 @@ async fn hello_node_pings_echoes_and_reads_what_it_may() {
     pings_echoes_and_reads_what_it_may(&gateway).await;
     gateway.stop().await;
     assert_eq!(
-        sa_testkit::soon(child.wait()).await.unwrap().code(),
+        sa_gateway_kit::soon(child.wait()).await.unwrap().code(),
         Some(1),
         "it says that the gateway left"
     );
@@ -101,7 +101,7 @@ async fn the_same_node_with_the_sdk_does_the_same_and_comes_back() {
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert_eq!(
-        sa_testkit::soon(child.wait()).await.unwrap().code(),
+        sa_gateway_kit::soon(child.wait()).await.unwrap().code(),
         Some(1),
         "a shutdown is an error of `run`"
     );
@@ -145,10 +145,10 @@ async fn the_examples_say_that_they_are_connected_and_end_with_a_signal() {
             }
             panic!("{program} has said nothing of it");
         };
-        sa_testkit::soon(connected).await;
+        sa_gateway_kit::soon(connected).await;
         let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        assert_eq!(sa_testkit::soon(child.wait()).await.unwrap().code(), Some(0), "{program}");
+        assert_eq!(sa_gateway_kit::soon(child.wait()).await.unwrap().code(), Some(0), "{program}");
     }
     gateway.stop().await;
 }

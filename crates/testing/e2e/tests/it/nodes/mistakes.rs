@@ -1,7 +1,7 @@
 //! Mistakes in a node are reported before a call fails. They are in the node's welcome, the
 //! gateway's log, the output of `doctor`, and the lists of nodes and tools.
 
-use sa_testkit::{FakeNode, Gateway, Hello, Message, Setup, eventually};
+use sa_gateway_kit::{FakeNode, Gateway, Hello, Message, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -76,15 +76,6 @@ async fn a_schema_that_cannot_be_used_is_told_before_anybody_calls() {
     assert_eq!(wrong.len(), 2, "{wrong:?}");
     has(&wrong[1]["what"].to_string(), &["mine", "g_x", "is not a type"]);
     gateway.stop().await;
-}
-
-#[tokio::test]
-async fn a_name_that_cannot_be_used_is_told_to_the_node() {
-    let gateway = Setup::new().start().await;
-    let (_node, notice) = welcomed(&gateway, Hello::new("mine").tool("a b").tool("a.b")).await;
-    has(notice.as_str().unwrap_or_default(), &["a b: "]);
-    let (_other, notice) = welcomed(&gateway, Hello::new("other").tool("c.d")).await;
-    assert_eq!(notice, Value::Null, "nothing is wrong with this one");
 }
 
 #[tokio::test]

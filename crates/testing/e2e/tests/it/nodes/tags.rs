@@ -1,6 +1,6 @@
 //! Nodes by their tags, and two nodes with the same id.
 
-use sa_testkit::{Hello, Setup};
+use sa_gateway_kit::{Hello, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, test_kill_process};
-use sa_testkit::{Cli, Started, eventually};
+use sa_gateway_kit::{Cli, Started, eventually};
 use serde_json::Value;
 
 use crate::SWITCHBOARD;
@@ -75,7 +75,7 @@ async fn they_are_added_for_the_demo_alone() {
     let call = call.run().await;
     assert!(call.assert_code(0).stdout.contains("daylightMinutes"), "{}", call.stdout);
     let cli = |args: &[&str]| Cli::new(SWITCHBOARD).args(&["--data-dir", data]).args(args);
-    crate::cli_hints::check_examples(cli).await;
+    crate::cli::hints::check_examples(cli).await;
     let servers = servers(&gateway);
     gateway.signal(Signal::TERM);
     gateway.end().await.assert_code(0);

@@ -5,14 +5,14 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use reqwest::Method;
-use sa_testkit::{
+use sa_gateway_kit::plugins::gateway;
+use sa_gateway_kit::{
     PluginAnswer, PluginRequest, PluginServer, Reply, Setup, assert_nowhere, eventually,
     find_in_files,
 };
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::plugin_calls::gateway;
 
 const KEY: &str = "canary-key/5f0c71+d2e9";
 const QUERY: &str = "canary query & 77Ä1";

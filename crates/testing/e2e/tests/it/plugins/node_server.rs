@@ -4,16 +4,15 @@
 use std::process::Stdio;
 
 use reqwest::Method;
-use sa_testkit::{Reply, Setup, soon};
+use sa_gateway_kit::plugins::add;
+use sa_gateway_kit::{Reply, Setup, soon};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::plugin_calls::add;
-
 #[tokio::test]
 async fn a_server_in_node_js_is_called_as_its_author_expects() {
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/plugin_server.mjs");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/plugins/server.mjs");
     let mut node = Command::new("node");
     node.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut node = node.spawn().expect("Node.js is needed");

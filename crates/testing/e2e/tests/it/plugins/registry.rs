@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sa_testkit::{Gateway, PluginAnswer, PluginServer, Setup};
+use sa_gateway_kit::plugins::{gateway, payload};
+use sa_gateway_kit::{Gateway, PluginAnswer, PluginServer, Setup};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::plugin_calls::{gateway, payload};
 
 /// Starts a server with a changeable manifest and an ETag.
 async fn with_manifest() -> (PluginServer, Arc<Mutex<Value>>) {
@@ -219,27 +219,4 @@ async fn a_change_is_held_back_until_it_is_accepted() {
     cli(&at, &["plugin", "refresh", "weather"], 6).await;
     assert_eq!(ran().await, "/newer");
     assert!(operator.get("/v1/plugins/weather").await.body["last_error"].is_string());
-}
-
-#[tokio::test]
-async fn everyone_sees_what_a_host_page_needs_and_operators_the_rest() {
-    let server = PluginServer::echo().await;
-    let at = Setup::new().config(&server.allowed()).start().await;
-    let page = json!({ "type": "standalone", "ui": { "url": "https://ui.example/app", "height": 400, "width": "100%", "mode": "iframe" },
-        "systemRole": "be kind", "settings": { "type": "object", "properties": { "a": { "type": "string" } } } });
-    crate::plugin_calls::add(&at.operator(), &server.manifest("page", page.clone())).await;
-    let seen = at.new_agent("a").await.get("/v1/plugins").await.body["plugins"][0].clone();
-    assert_eq!(
-        (&seen["type"], &seen["ui"], &seen["settings"]),
-        (&page["type"], &page["ui"], &page["settings"])
-    );
-    assert_eq!(
-        (&seen["meta"]["system_role"], &seen["api"][0]["tool"]),
-        (&json!("be kind"), &json!("page__run"))
-    );
-    assert!(seen.get("source").is_none() && seen.get("origins").is_none(), "{seen}");
-    assert_eq!(
-        at.operator().get("/v1/plugins/page").await.body["origins"],
-        json!([server.url("")])
-    );
 }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sa_testkit::{Gateway, Hello, Setup, eventually};
+use sa_gateway_kit::{Gateway, Hello, Setup, eventually};
 use serde_json::json;
 
 use crate::SWITCHBOARD;

@@ -1,7 +1,7 @@
 //! After `kill -9` all acknowledged data is there: history, tokens, the audit trail, and the
 //! outcomes of calls with a key.
 
-use sa_testkit::{Gateway, Hello, Setup, eventually};
+use sa_gateway_kit::{Gateway, Hello, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;

@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use sa_testkit::{Hello, Setup, eventually};
+use sa_gateway_kit::{Hello, Setup, eventually};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
 
 #[test]
 fn a_full_disk_is_not_ready_until_there_is_room() {
-    sa_test_needs::run_on_small_disk("16m", "full_disk::inside");
+    sa_test_needs::run_on_small_disk("16m", "process::full_disk::inside");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! When the store's file is deleted under a running gateway, nothing is stored any more, and the
 //! gateway reports that in every view.
 
-use sa_testkit::{Gateway, Setup, eventually};
+use sa_gateway_kit::{Gateway, Setup, eventually};
 
 use crate::SWITCHBOARD;
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use sa_node_sdk::{NodeClient, NodeSdkError};
-use sa_protocol::ReconnectBackoff;
-use sa_testkit::{
+use sa_gateway_kit::messaging::backoff;
+use sa_gateway_kit::{
     Agent, Gateway, Message, Participant, Setup, count, eventually, raise_file_limit, registry,
 };
+use sa_node_sdk::{NodeClient, NodeSdkError};
+use sa_protocol::ReconnectBackoff;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -17,7 +18,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::SWITCHBOARD;
-use crate::messaging_support::backoff;
 
 /// Participants per channel. Each participant receives every join event, so there are many
 /// channels.

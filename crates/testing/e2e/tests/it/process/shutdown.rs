@@ -3,7 +3,7 @@
 //! and a second signal cuts off all of them at once.
 
 use rustix::process::Signal;
-use sa_testkit::{Gateway, Hello, Setup, soon};
+use sa_gateway_kit::{Gateway, Hello, Setup, soon};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -21,7 +21,7 @@ async fn running_calls_end_well_and_new_ones_are_refused() {
     }
     gateway.begin_stop();
     // New calls on an open connection are refused, while running calls continue.
-    sa_testkit::eventually("new calls refused", || async {
+    sa_gateway_kit::eventually("new calls refused", || async {
         gateway.stderr().contains("stopping").then_some(())
     })
     .await;
@@ -110,12 +110,12 @@ async fn whoever_asks_while_calls_still_run_is_told_that_it_shuts_down() {
     let request = node.request().await;
     gateway.begin_stop();
     let said = "1 call is still running and may take up to 30 s; Ctrl-C or another SIGTERM stops the gateway now";
-    sa_testkit::eventually("what it waits for", || async {
+    sa_gateway_kit::eventually("what it waits for", || async {
         gateway.stderr().contains(said).then_some(())
     })
     .await;
     // Each of these requests uses a new connection.
-    sa_testkit::eventually("not ready", || async {
+    sa_gateway_kit::eventually("not ready", || async {
         (gateway.operator().get("/readyz").await.status == 503).then_some(())
     })
     .await;
@@ -153,7 +153,7 @@ async fn a_second_signal_ends_it_at_once() {
     let call = gateway.operator().call_later("a.b", json!({}));
     node.request().await;
     gateway.begin_stop();
-    sa_testkit::eventually("the first signal", || async {
+    sa_gateway_kit::eventually("the first signal", || async {
         gateway.stderr().contains("stopping").then_some(())
     })
     .await;
@@ -170,7 +170,7 @@ async fn a_second_signal_ends_it_at_once() {
 async fn the_demo_node_stays_until_its_calls_have_ended() {
     let mut gateway = Setup::new().demo().spawn(SWITCHBOARD).await;
     let operator = gateway.operator();
-    sa_testkit::eventually("the demo node", || async {
+    sa_gateway_kit::eventually("the demo node", || async {
         operator.tool_names().await.contains(&"demo_countdown".to_owned()).then_some(())
     })
     .await;
@@ -189,7 +189,7 @@ async fn a_closed_terminal_is_told_twice_and_cuts_off_nothing() {
     let call = gateway.operator().call_later("a.b", json!({}));
     let request = node.request().await;
     gateway.signal(Signal::HUP);
-    sa_testkit::eventually("its end", || async {
+    sa_gateway_kit::eventually("its end", || async {
         gateway.stderr().contains("stopping").then_some(())
     })
     .await;
@@ -223,7 +223,7 @@ async fn while_it_stops_no_new_node_is_welcome_and_one_that_comes_back_is() {
     let request = node.request().await;
     let gone = Hello::new("back").capability("b").connect(&gateway).await;
     gateway.begin_stop();
-    sa_testkit::eventually("its end", || async {
+    sa_gateway_kit::eventually("its end", || async {
         gateway.stderr().contains("stopping").then_some(())
     })
     .await;

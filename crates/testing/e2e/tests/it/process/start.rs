@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use sa_testkit::{Cli, RawHttp, Setup, soon};
+use sa_gateway_kit::{Cli, RawHttp, Setup, soon};
 
 use crate::SWITCHBOARD;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sa_testkit::{Cli, Gateway, Setup, TIMEOUT, soon};
+use sa_gateway_kit::{Cli, Gateway, Setup, TIMEOUT, soon};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -126,7 +126,7 @@ async fn nodes_speak_wss() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let shown = sa_testkit::eventually("the node", || async {
+    let shown = sa_gateway_kit::eventually("the node", || async {
         Some(gateway.cli(&["nodes", "--ca", &cert]).run().await.stdout)
             .filter(|text| text.contains("online"))
     })
@@ -158,7 +158,7 @@ async fn a_machine_trusts_the_certificate_that_it_is_told_to_and_no_other() {
     assert!(ended.assert_code(2).stderr.contains("/nowhere/ca.pem"), "{}", ended.stderr);
 
     let there = async || {
-        sa_testkit::eventually("the node", || async {
+        sa_gateway_kit::eventually("the node", || async {
             Some(gateway.cli(&["nodes", "--ca", &cert]).run().await.stdout)
                 .filter(|text| text.contains("online"))
         })

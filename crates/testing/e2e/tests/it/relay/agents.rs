@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sa_testkit::{Agent, Events, Gateway, Setup, eventually};
+use sa_gateway_kit::{Agent, Events, Gateway, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use sa_caller::{Caller, Error, Session};
-use sa_testkit::{Gateway, RelaySocket, Setup, soon};
+use sa_gateway_kit::{Gateway, RelaySocket, Setup, soon};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;

@@ -2,12 +2,12 @@
 //! sandboxed agent that uses stdio MCP with `switchboard relay`. The gateway is killed in between,
 //! and the next one serves them as well.
 
-use sa_testkit::{Gateway, soon};
+use sa_gateway_kit::mcp::{Client, ERAS, Era, connect, request, value};
+use sa_gateway_kit::{Gateway, soon};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::mcp_support::{Client, ERAS, Era, connect, request, value};
-use crate::relay_agents::setup;
+use crate::relay::agents::setup;
 
 /// A caller that uses only the MCP tools.
 struct Caller {

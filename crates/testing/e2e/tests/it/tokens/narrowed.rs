@@ -1,14 +1,13 @@
 //! A token that names tools, channels or models can use exactly those, in every API.
 
 use futures_util::StreamExt as _;
-use sa_testkit::{
+use sa_gateway_kit::chat::ask;
+use sa_gateway_kit::mcp::{ERAS, connect, names};
+use sa_gateway_kit::{
     Agent, CallSocket, Gateway, Hello, ModelReply, Participant, ScriptedModel, Setup, soon,
 };
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
-
-use crate::chat::ask;
-use crate::mcp_support::{ERAS, connect, names};
 
 /// Access of a token: tools, channels and models, and whether it starts sessions.
 type Reach = (bool, bool, bool, bool);
@@ -169,9 +168,11 @@ async fn tools_changed(socket: &mut CallSocket) -> Value {
 #[tokio::test]
 async fn changes_that_a_token_cannot_see_are_not_announced_to_it() {
     let dir = tempfile::tempdir().unwrap();
-    let gateway =
-        Setup::new().config(&crate::upstream::stdio("test", &[], dir.path(), "")).start().await;
-    crate::upstream::until(&gateway, "test", "ready").await;
+    let gateway = Setup::new()
+        .config(&crate::upstream::server::stdio("test", &[], dir.path(), ""))
+        .start()
+        .await;
+    sa_gateway_kit::upstream::until(&gateway, "test", "ready").await;
     let (_, token) =
         gateway.token(json!({ "name": "narrow", "role": "agent", "tools": ["demo*"] })).await;
     let operator = gateway.operator();

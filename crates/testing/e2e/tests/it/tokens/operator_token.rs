@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sa_testkit::{Gateway, Setup};
+use sa_gateway_kit::{Gateway, Setup};
 
 use crate::SWITCHBOARD;
 

@@ -1,7 +1,7 @@
 //! No token and no secret argument appears in a log, in the history, in the metrics, in an error or
 //! in a process list.
 
-use sa_testkit::{Cli, FakeNode, Hello, Setup, assert_nowhere, find_in_files};
+use sa_gateway_kit::{Cli, FakeNode, Hello, Setup, assert_nowhere, find_in_files};
 use serde_json::json;
 
 use crate::SWITCHBOARD;
@@ -38,7 +38,7 @@ async fn a_canary_is_nowhere() {
         errors.push(ended.stderr + &ended.stdout);
     }
     let config = gateway.cli(&["config", "show"]).env("SA_NODE_TOKEN", CANARY).run().await.stdout;
-    let history = sa_testkit::eventually("the history", || async {
+    let history = sa_gateway_kit::eventually("the history", || async {
         Some(operator.get("/v1/calls").await)
             .filter(|reply| reply.body["calls"].as_array().unwrap().len() == 2)
     })

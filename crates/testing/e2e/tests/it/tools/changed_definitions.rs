@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sa_testkit::{Gateway, Hello, Setup, eventually};
+use sa_gateway_kit::{Gateway, Hello, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;

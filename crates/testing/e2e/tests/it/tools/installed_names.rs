@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sa_testkit::{Gateway, Hello, PluginServer, Setup, eventually};
+use sa_gateway_kit::{Gateway, Hello, PluginServer, Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
@@ -68,15 +68,23 @@ async fn a_node_loses_the_id_that_an_operator_gives_to_an_upstream_server() {
     assert!(operator.tool_names().await.contains(&"test__read".to_owned()));
     let dir = tempfile::tempdir().unwrap();
     let env = format!("SERVER_DIR={}", dir.path().display());
-    let add =
-        ["upstream", "add", "test", "--env", &env, "--command", crate::upstream::SERVER, "stdio"];
+    let add = [
+        "upstream",
+        "add",
+        "test",
+        "--env",
+        &env,
+        "--command",
+        crate::upstream::server::SERVER,
+        "stdio",
+    ];
     gateway.cli(&add).run().await.assert_code(0);
     let (code, why) = node.closed().await;
     assert_eq!(code, 4409);
     assert!(why.contains("belongs to the upstream") && why.contains("choose another id"), "{why}");
     let mut again = Hello::new("test").tool("read").greet(&gateway).await.unwrap();
     assert_eq!(again.closed().await, (code, why));
-    crate::upstream::until(&gateway, "test", "ready").await;
+    sa_gateway_kit::upstream::until(&gateway, "test", "ready").await;
     assert!(!operator.tool_names().await.contains(&"test__read".to_owned()));
 
     let event = contested(&gateway, "test").await;

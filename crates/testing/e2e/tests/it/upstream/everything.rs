@@ -3,14 +3,12 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use sa_testkit::{Gateway, Setup, soon};
+use sa_gateway_kit::mcp::{ERAS, Era, Knows, connect, request, value};
+use sa_gateway_kit::upstream::until;
+use sa_gateway_kit::{Gateway, Setup, soon};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
-
-use crate::mcp_questions::Knows;
-use crate::mcp_support::{ERAS, Era, connect, request, value};
-use crate::upstream::until;
 
 /// Returns the path where `cargo xtask test` installs it.
 fn program() -> PathBuf {

@@ -12,11 +12,10 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{Method, Response};
 use futures_util::stream::{self, StreamExt as _};
-use sa_testkit::{Agent, Gateway, Reply, Setup, eventually, peak_resident, soon};
+use sa_gateway_kit::upstream::until;
+use sa_gateway_kit::{Agent, Gateway, Reply, Setup, eventually, peak_resident, soon};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-
-use crate::upstream::until;
 
 const MIB: usize = 1 << 20;
 const TOOLS: [&str; 12] = [

@@ -5,7 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sa_testkit::{Asked, Authority, Gateway, Setup, find_in_files};
+use sa_gateway_kit::upstream::{assert_said, authority, hello, open, until, upstream};
+use sa_gateway_kit::{Asked, Authority, Gateway, Setup, find_in_files};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -14,9 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::tls::certificate;
-use crate::upstream::{until, upstream};
-use crate::upstream_login::{assert_said, authority, hello, open};
+use crate::process::tls::certificate;
 
 const PUBLIC: &str = "https://gw.example.com";
 const CALLBACK: &str = "https://gw.example.com/v1/upstream/hosted/callback";
@@ -187,7 +186,7 @@ async fn a_document_says_what_the_gateway_is_where_one_is_taken() {
     assert_eq!(authority.counts().registered, 1, "it registered all the same");
 
     // The client id is the same for every authority, but the login is not.
-    let other = crate::upstream_login::authority().await;
+    let other = sa_gateway_kit::upstream::authority().await;
     authority.change(|manner| manner.authority = Some(other.url.clone()));
     let again = setup(&authority, &oauth).on(&at);
     at.stop().await;

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use sa_testkit::{Setup, eventually};
+use sa_gateway_kit::upstream::{noted, until, upstream};
+use sa_gateway_kit::{Setup, eventually};
 use serde_json::{Value, json};
 
 use crate::SWITCHBOARD;
-use crate::upstream::{SERVER, kill, noted, stdio, until, upstream};
+use crate::upstream::server::{SERVER, stdio};
 
 #[tokio::test]
 async fn a_server_is_added_kept_restarted_and_removed() {
@@ -158,34 +159,6 @@ async fn a_token_in_a_variable_that_the_gateway_lacks_is_explained() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_file_is_changed_there_alone_and_mistakes_are_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).start().await;
-    let operator = gateway.operator();
-    operator.delete("/v1/upstream/test").await.assert_problem(409, "conflict");
-    let add = async |body: Value| operator.post("/v1/upstream", &body).await;
-    let taken = add(json!({ "name": "test", "command": ["x"] })).await;
-    assert!(
-        taken.assert_problem(409, "conflict").detail().contains("in the configuration file"),
-        "{}",
-        taken.text
-    );
-    assert!(!taken.text.contains("remove it"), "{}", taken.text);
-    add(json!({ "name": "a__b", "command": ["x"] })).await.assert_problem(400, "bad_request");
-    add(json!({ "name": "a", "url": "http://a/", "bearer": "in clear" }))
-        .await
-        .assert_problem(400, "bad_request");
-    add(json!({ "name": "a", "comand": ["x"] })).await.assert_problem(400, "bad_request");
-    operator.post("/v1/upstream/none/restart", &json!({})).await.assert_problem(404, "not_found");
-    let agent = gateway.new_agent("a").await;
-    agent.get("/v1/upstream").await.assert_problem(403, "not_allowed");
-    agent
-        .post("/v1/upstream", &json!({ "name": "a", "command": ["x"] }))
-        .await
-        .assert_problem(403, "not_allowed");
-}
-
-#[tokio::test]
 async fn processes_and_what_they_started_end_with_a_gateway_that_was_killed() {
     let dir = tempfile::tempdir().unwrap();
     let mut gateway =
@@ -199,17 +172,6 @@ async fn processes_and_what_they_started_end_with_a_gateway_that_was_killed() {
     for process in [pid, child] {
         eventually("its end", || async { (!runs(&process)).then_some(()) }).await;
     }
-}
-
-#[tokio::test]
-async fn processes_and_what_they_started_end_with_their_server() {
-    let dir = tempfile::tempdir().unwrap();
-    let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).start().await;
-    until(&gateway, "test", "ready").await;
-    let left = gateway.operator().call("test__leave_child", json!({})).await.result();
-    let child = left["content"][0]["text"].as_str().unwrap().to_owned();
-    crate::upstream::kill(&noted(dir.path(), "pid").await);
-    eventually("its end", || async { (!runs(&child)).then_some(()) }).await;
 }
 
 /// Returns whether a process is running and not a zombie.
@@ -256,26 +218,5 @@ async fn an_option_of_ours_behind_the_program_is_pointed_out() {
         .run()
         .await;
     assert_eq!(added.assert_code(0).stderr, "");
-    gateway.stop().await;
-}
-
-#[tokio::test]
-async fn a_restart_by_hand_starts_anew_and_counts_from_there() {
-    let dir = tempfile::tempdir().unwrap();
-    let gateway = Setup::new().config(&stdio("test", &[], dir.path(), "")).spawn(SWITCHBOARD).await;
-    until(&gateway, "test", "ready").await;
-    let pid = noted(dir.path(), "pid").await;
-    kill(&pid);
-    eventually("the first restart", || async {
-        let server = upstream(&gateway, "test").await;
-        (server["restarts"] == 1 && server["state"] == "ready").then_some(())
-    })
-    .await;
-    gateway.operator().post("/v1/upstream/test/restart", &json!({})).await;
-    eventually("a clean slate", || async {
-        let server = upstream(&gateway, "test").await;
-        (server["restarts"] == 0 && server["state"] == "ready").then_some(())
-    })
-    .await;
     gateway.stop().await;
 }

@@ -9,16 +9,16 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use sa_gateway_kit::soon;
 use sa_messaging::Client;
 use sa_node_sdk::NodeClient;
-use sa_testkit::soon;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, ChildStdin};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::websocket_support::{Suite, wrong};
+use crate::websocket::suite::{Suite, wrong};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_official_suite_has_nothing_to_complain_of_in_a_node() {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::any;
 use sa_gateway::http::{HttpService, RouteTable};
+use sa_gateway_kit::{Gateway, Setup};
 use sa_socket::{Close, Liveness, Next, Outbox, Received, SocketLimits, Upgrade, WebSocket, Work};
-use sa_testkit::{Gateway, Setup};
 use serde_json::json;
 
-use crate::websocket_support::Suite;
+use crate::websocket::suite::Suite;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_official_suite_has_nothing_to_complain_of() {

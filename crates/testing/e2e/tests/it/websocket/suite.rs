@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use sa_testkit::count;
+use sa_gateway_kit::count;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
