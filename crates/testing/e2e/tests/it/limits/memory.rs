@@ -1,5 +1,6 @@
 //! A gateway under a memory limit survives more large requests at once than its memory can hold,
-//! and more large answers to small requests.
+//! more large answers to small requests, and messages that would take a hundred times their text if
+//! they were parsed.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use reqwest::Method;
 use sa_gateway_kit::upstream::until;
-use sa_gateway_kit::{Gateway, Hello, Setup};
+use sa_gateway_kit::{FakeNode, Gateway, Hello, Message, Setup};
 use sa_test_needs::MemoryGroup;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -193,4 +194,64 @@ async fn small_calls_with_large_answers_leave_the_gateway_alive_and_others_serve
     assert_free(&gateway).await;
     gateway.stop().await;
     server.abort();
+}
+
+/// JSON of this length in which every value is small, so that a parsed value takes a hundred times
+/// the bytes of its text.
+fn small_values(bytes: usize) -> String {
+    let item = r#"{"":0},"#;
+    format!("[{}0]", item.repeat(bytes / item.len()))
+}
+
+/// Answers the next request with a list of small values of this length.
+async fn answer(node: &mut FakeNode, bytes: usize) {
+    let id = node.request().await.id;
+    let result = format!("{{\"list\":{}}}", small_values(bytes));
+    let frame = format!(
+        "{{\"type\":\"tool_response\",\"request_id\":\"{id}\",\"ok\":true,\"result\":{result}}}"
+    );
+    node.send_raw(Message::text(frame)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_very_many_small_values_leave_the_gateway_alive_and_others_served() {
+    let Some(group) = MemoryGroup::new(LIMIT) else { return };
+    let scripts = tempfile::tempdir().unwrap();
+    let program = group.wrapping(SWITCHBOARD, scripts.path());
+    let config = "[limits]\nmax_body_bytes = 16_777_216\n";
+    let gateway = Setup::new().config(config).spawn(program.to_str().unwrap()).await;
+    let list = json!({ "type": "object", "properties": { "list": { "type": "array" } } });
+    let tool = json!({ "name": "a.b", "input_schema": list, "output_schema": list });
+    let mut node = Hello::new("n").capability("a").describe(tool).connect(&gateway).await;
+    let agent = gateway.new_agent("agent").await;
+    let send = async |path: &str, body: String| {
+        let request = agent.request(Method::POST, path).body(body).timeout(TIME);
+        let request = request
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        request.send().await.unwrap().text().await.unwrap()
+    };
+    let bodies = |list: &str| {
+        let args = format!("{{\"list\":{list}}}");
+        let params = format!("{{\"name\":\"a.b\",\"arguments\":{args}}}");
+        let message = format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{params}}}"
+        );
+        [("/v1/tools/a.b/call", format!("{{\"args\":{args}}}")), ("/mcp", message)]
+    };
+    let is_served = async |node: &mut FakeNode| {
+        tokio::join!(async { agent.call("a.b", json!({})).await.result() }, answer(node, 0));
+    };
+    for (path, body) in bodies(&small_values(16_000_000)) {
+        let text = send(path, body).await;
+        assert!(text.contains("values"), "{path}: {text}");
+        is_served(&mut node).await;
+    }
+    for (path, body) in bodies("[]") {
+        let (text, ()) = tokio::join!(send(path, body), answer(&mut node, 15_000_000));
+        assert!(text.contains("values") || text.len() > 15_000_000, "{path}: {text}");
+        is_served(&mut node).await;
+    }
+    assert_free(&gateway).await;
+    gateway.stop().await;
 }
