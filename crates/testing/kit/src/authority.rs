@@ -34,7 +34,7 @@ pub struct Authority {
 
 /// The authority's behaviour, which a test can change at any time.
 #[derive(Debug, Clone)]
-pub struct Manner {
+pub struct Behaviour {
     /// The token lifetime that the authority reports.
     pub lifetime_s: u64,
     /// The issuer that the authority names when it redirects a user back.
@@ -88,7 +88,7 @@ impl Held {
 #[derive(Debug, Default)]
 struct Book {
     url: String,
-    manner: Manner,
+    behaviour: Behaviour,
     clients: HashMap<String, Client>,
     codes: HashMap<String, Words>,
     /// Access tokens, with the scope of each.
@@ -123,7 +123,7 @@ pub struct Counts {
     pub turned_away: usize,
 }
 
-impl Default for Manner {
+impl Default for Behaviour {
     fn default() -> Self {
         Self {
             lifetime_s: 3_600,
@@ -167,8 +167,8 @@ impl Authority {
         format!("{}/mcp", self.url)
     }
 
-    pub fn change(&self, change: impl FnOnce(&mut Manner)) {
-        change(&mut book(&self.state).manner);
+    pub fn change(&self, change: impl FnOnce(&mut Behaviour)) {
+        change(&mut book(&self.state).behaviour);
     }
 
     pub fn counts(&self) -> Counts {
@@ -252,13 +252,13 @@ impl Book {
     }
 
     fn resource(&self) -> String {
-        self.manner.resource.clone().unwrap_or_else(|| format!("{}/mcp", self.url))
+        self.behaviour.resource.clone().unwrap_or_else(|| format!("{}/mcp", self.url))
     }
 
     fn tokens(&mut self, grant: Words) -> Response {
         let (mut access, refresh, beside) =
             (self.word("access"), self.word("refresh"), self.word("identity"));
-        if let Some(token) = &self.manner.token {
+        if let Some(token) = &self.behaviour.token {
             access.clone_from(token);
         }
         let scope = grant.get("scope").cloned().unwrap_or_default();
@@ -266,7 +266,7 @@ impl Book {
         self.refresh.insert(refresh.clone(), grant);
         Json(json!({
             "access_token": access, "refresh_token": refresh, "token_type": "Bearer", "scope": scope,
-            "expires_in": self.manner.lifetime_s, "id_token": beside,
+            "expires_in": self.behaviour.lifetime_s, "id_token": beside,
         }))
         .into_response()
     }

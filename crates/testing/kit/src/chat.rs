@@ -30,7 +30,7 @@ pub struct Streamed {
     pub calls: Vec<Value>,
     pub function_call: Value,
     pub usage: Value,
-    pub news: Vec<Value>,
+    pub events: Vec<Value>,
     pub error: Value,
     pub done: bool,
 }
@@ -64,7 +64,7 @@ impl Streamed {
 
     fn take(&mut self, piece: &Value) {
         if piece["switchboard"].is_object() {
-            self.news.push(piece["switchboard"].clone());
+            self.events.push(piece["switchboard"].clone());
         }
         if piece["usage"].is_object() {
             self.usage = piece["usage"].clone();

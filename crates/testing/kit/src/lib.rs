@@ -1,8 +1,8 @@
 //! Test support: a small gateway on port 0, nodes and agents.
 //!
 //! A [`Setup`] has the settings, and creates the [`Parts`]: a router, a store and tokens.
-//! [`Parts::serve`] starts a [`Gateway`] with the routes of a provider or a surface. All helpers use
-//! a gateway as a [`Server`], so a test may also start a whole one. [`FakeNode`] sends exactly the
+//! [`Parts::serve`] starts a [`Gateway`] with the routes of a provider or a surface. All helpers
+//! use a gateway as a [`Server`], so a test may also start a whole one. [`FakeNode`] sends exactly the
 //! frames that a test wants; [`SdkNode`] is a real node. [`Agent`] uses the REST API, and
 //! [`CallSocket`] the WebSocket for calls. [`ScriptedModel`] replaces a model's server. All helpers
 //! wait for events, and [`soon`] and [`eventually`] limit the waiting time.
@@ -38,7 +38,7 @@ pub mod upstream;
 mod wait;
 
 pub use agent::{Agent, Events, Reply};
-pub use authority::{Asked, Authority, Counts, Held, Manner};
+pub use authority::{Asked, Authority, Behaviour, Counts, Held};
 pub use calls::CallSocket;
 pub use canary::{assert_nowhere, find_in_files, is_private};
 pub use gateway::{Gateway, Parts, budget};

@@ -184,6 +184,6 @@ pub async fn hello(gateway: &Server) -> Reply {
 
 /// Checks the answer of that tool.
 #[track_caller]
-pub fn assert_said(reply: &Reply) {
+pub fn assert_greeted(reply: &Reply) {
     assert_eq!(reply.body["blocks"][0]["text"], "hello", "{}", reply.text);
 }

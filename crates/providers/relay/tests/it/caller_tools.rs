@@ -105,7 +105,7 @@ async fn callers_tools_are_seen_inside_their_session_alone() {
 }
 
 #[tokio::test]
-async fn a_long_poll_brings_requests_and_whoever_comes_back_gets_what_is_open() {
+async fn a_long_poll_returns_requests_and_a_client_that_reconnects_gets_the_open_ones() {
     let (_gateway, caller) = start().await;
     let session = caller
         .call("session", json!({ "action": "message", "message": "work", "caller_id": "ant", "caller_tools": [{ "name": "recall" }] }))

@@ -33,8 +33,8 @@ async fn listener(
     caller: &Agent,
     era: Era,
 ) -> (Client<Hears>, mpsc::UnboundedReceiver<Value>) {
-    let (hears, heard) = mpsc::unbounded_channel();
-    (connect(gateway, &caller.token, "", era, Hears(hears)).await.unwrap(), heard)
+    let (hears, received) = mpsc::unbounded_channel();
+    (connect(gateway, &caller.token, "", era, Hears(hears)).await.unwrap(), received)
 }
 
 /// Starts a gateway, a caller with a session, and an agent that has called `recall`.
@@ -62,21 +62,21 @@ async fn until_caller_is(caller: &Agent, session: &Value, state: &str) {
 }
 
 #[tokio::test]
-async fn an_mcp_sessions_stream_tells_what_waits_each_time_it_is_opened() {
+async fn an_mcp_sessions_stream_begins_with_the_open_requests_each_time() {
     let (gateway, caller, session, mut agent) = start().await;
-    let (client, mut heard) = listener(&gateway, &caller, Era::Sessions).await;
-    let first = soon(heard.recv()).await.unwrap();
+    let (client, mut received) = listener(&gateway, &caller, Era::Sessions).await;
+    let first = soon(received.recv()).await.unwrap();
     assert_eq!((&first["tool"], &first["arguments"]), (&json!("recall"), &json!({ "n": 1 })));
     until_caller_is(&caller, &session, "listening").await;
     client.cancel().await.unwrap();
-    let (client, mut heard) = listener(&gateway, &caller, Era::Sessions).await;
-    assert_eq!(soon(heard.recv()).await.unwrap(), first);
+    let (client, mut received) = listener(&gateway, &caller, Era::Sessions).await;
+    assert_eq!(soon(received.recv()).await.unwrap(), first);
     let answer = json!({ "session_id": session["session_id"], "request_id": first["request_id"], "result": "known" });
     client.call_tool(request("caller_tool_response", answer)).await.unwrap();
     assert_eq!(agent.recv().await["result"], "known");
     // An answered request is not sent again.
     agent.caller_tool(2, "recall", json!({ "n": 2 })).await;
-    assert_eq!(soon(heard.recv()).await.unwrap()["arguments"], json!({ "n": 2 }));
+    assert_eq!(soon(received.recv()).await.unwrap()["arguments"], json!({ "n": 2 }));
     // When the stream closes, the caller is no longer present.
     client.cancel().await.unwrap();
     assert_eq!(agent.recv().await["error"]["code"], -32001);
@@ -84,9 +84,9 @@ async fn an_mcp_sessions_stream_tells_what_waits_each_time_it_is_opened() {
 }
 
 #[tokio::test]
-async fn without_sessions_the_stream_of_a_call_tells_what_waits() {
+async fn without_sessions_the_stream_of_a_call_begins_with_the_open_requests() {
     let (gateway, caller, session, mut agent) = start().await;
-    let (client, mut heard) = listener(&gateway, &caller, Era::Stateless).await;
+    let (client, mut received) = listener(&gateway, &caller, Era::Stateless).await;
     let mut meta = RequestMetaObject::new();
     meta.set_log_level(LoggingLevel::Info);
     let mut message = request(
@@ -96,7 +96,7 @@ async fn without_sessions_the_stream_of_a_call_tells_what_waits() {
     message.meta = Some(meta);
     let peer = client.peer().clone();
     let waiting = tokio::spawn(async move { peer.call_tool(message).await });
-    let first = soon(heard.recv()).await.unwrap();
+    let first = soon(received.recv()).await.unwrap();
     assert_eq!(first["arguments"], json!({ "n": 1 }));
     until_caller_is(&caller, &session, "listening").await;
     let answer = json!({ "session_id": session["session_id"], "request_id": first["request_id"], "result": "known" });
@@ -117,7 +117,7 @@ async fn notice(socket: &mut CallSocket, event: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_socket_for_calls_tells_those_who_listen() {
+async fn the_socket_for_calls_sends_requests_to_listeners() {
     let (_gateway, caller, session, mut agent) = start().await;
     let mut socket = caller.socket().await;
     socket.send(json!({ "type": "listen" })).await;

@@ -31,7 +31,7 @@ struct Server {
     /// The clients that subscribed to documents, for revisions up to 2025-11-25.
     subscribed: Arc<Mutex<Vec<Subscribed>>>,
     /// The same for revisions from 2026-07-28 on, where each client has a stream with all changes.
-    news: News,
+    changes: Changes,
 }
 
 static LARGE: OnceLock<Value> = OnceLock::new();
@@ -40,9 +40,9 @@ type Subscribed = (String, Peer<RoleServer>);
 
 /// The changed document, or `None` for the list of tools.
 #[derive(Clone)]
-struct News(broadcast::Sender<Option<String>>);
+struct Changes(broadcast::Sender<Option<String>>);
 
-impl Default for News {
+impl Default for Changes {
     fn default() -> Self {
         Self(broadcast::Sender::new(16))
     }
@@ -79,7 +79,7 @@ impl Server {
     }
 
     async fn touch(&self, uri: &str) {
-        let _ = self.news.0.send(Some(uri.to_owned()));
+        let _ = self.changes.0.send(Some(uri.to_owned()));
         let subscribed = self.subscribed.lock().clone();
         for (_, peer) in subscribed.iter().filter(|(wanted, _)| wanted == uri) {
             let _ = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await;
@@ -176,7 +176,8 @@ impl ServerHandler for Server {
             ));
         }
         // The list is already outdated when the client receives it.
-        if std::env::var_os("SERVER_RESTLESS").is_some() && !self.late.swap(true, Ordering::SeqCst)
+        if std::env::var_os("SERVER_LATE_CHANGE").is_some()
+            && !self.late.swap(true, Ordering::SeqCst)
         {
             let _ = context.peer.notify_tool_list_changed().await;
         }
@@ -234,7 +235,7 @@ impl ServerHandler for Server {
             }
             "change" => {
                 self.late.fetch_not(Ordering::SeqCst);
-                let _ = self.news.0.send(None);
+                let _ = self.changes.0.send(None);
                 let _ = context.peer.notify_tool_list_changed().await;
                 text("changed")
             }
@@ -281,13 +282,13 @@ impl ServerHandler for Server {
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let wanted = subscription.accepted().resource_subscriptions.clone().unwrap_or_default();
-        let mut news = self.news.0.subscribe();
+        let mut changes = self.changes.0.subscribe();
         loop {
-            let said = tokio::select! {
-                said = news.recv() => said,
+            let change = tokio::select! {
+                change = changes.recv() => change,
                 () = subscription.cancelled() => return Ok(()),
             };
-            let _ = match said {
+            let _ = match change {
                 Ok(None) => subscription.sink().notify_tool_list_changed().await,
                 Ok(Some(uri)) if wanted.contains(&uri) => {
                     subscription.sink().notify_resource_updated(&uri).await

@@ -90,11 +90,11 @@ async fn a_token_is_fetched_with_the_gateway_s_own_account_and_renewed() {
         .await;
     until(&gateway, "guarded", "ready").await;
     let agent = gateway.operator();
-    let said = agent.call("guarded__hello", json!({})).await;
-    assert_eq!(said.body["blocks"][0]["text"], "hello", "{}", said.body);
+    let reply = agent.call("guarded__hello", json!({})).await;
+    assert_eq!(reply.body["blocks"][0]["text"], "hello", "{}", reply.body);
     // The token becomes invalid without notice.
     authority.0.fetch_add(1, Ordering::SeqCst);
-    let said = agent.call("guarded__hello", json!({})).await;
-    assert_eq!(said.body["blocks"][0]["text"], "hello", "{}", said.body);
+    let reply = agent.call("guarded__hello", json!({})).await;
+    assert_eq!(reply.body["blocks"][0]["text"], "hello", "{}", reply.body);
     assert!(authority.0.load(Ordering::SeqCst) >= 3);
 }

@@ -2,7 +2,7 @@
 //! renewed automatically, and sent only to that server, until the logout.
 
 use reqwest::Method;
-use sa_testkit::upstream::{agreed, assert_said, authority, config, hello, log_in, open, until};
+use sa_testkit::upstream::{agreed, assert_greeted, authority, config, hello, log_in, open, until};
 use sa_testkit::{Reply, Setup};
 use serde_json::json;
 
@@ -21,7 +21,7 @@ async fn a_server_that_wants_a_login_says_so_by_itself() {
     let (_, back) = agreed(&at, &authority).await;
     assert_eq!(open(&back).await.0, 200);
     // The user need not check whether the server is ready: a call waits for it.
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     let ready = until(&at, "hosted", "ready").await;
     assert!(ready["last_error"].is_null(), "what is over is not shown any more: {ready}");
     assert_eq!(
@@ -49,7 +49,7 @@ async fn a_login_is_renewed_by_one_for_all() {
         let calls: Vec<_> =
             agents.iter().map(|agent| agent.call_later("hosted__hello", json!({}))).collect();
         for call in calls {
-            assert_said(&call.await.unwrap());
+            assert_greeted(&call.await.unwrap());
         }
         authority.end_tokens();
     }
@@ -60,7 +60,7 @@ async fn a_login_is_renewed_by_one_for_all() {
 async fn the_login_of_one_server_is_not_sent_to_another() {
     let (first, second) = (authority().await, authority().await);
     // A server that names the first server's authority as its own.
-    second.change(|manner| manner.authority = Some(first.url.clone()));
+    second.change(|behaviour| behaviour.authority = Some(first.url.clone()));
     let at = Setup::new().config(&config(&first)).serve().await;
     until(&at, "hosted", "login_needed").await;
     log_in(&at, &first).await;

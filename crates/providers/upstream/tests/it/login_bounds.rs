@@ -2,7 +2,7 @@
 //! do.
 
 use sa_testkit::upstream::{
-    agreed, assert_said, authority, config, hello, log_in, open, until, upstream,
+    agreed, assert_greeted, authority, config, hello, log_in, open, until, upstream,
 };
 use sa_testkit::{Authority, Setup};
 use serde_json::json;
@@ -16,15 +16,15 @@ fn with(name: &str, authority: &Authority, oauth: &str) -> String {
 #[tokio::test]
 async fn a_login_is_renewed_by_the_authority_that_granted_it_and_no_other() {
     let (granter, server) = (authority().await, authority().await);
-    server.change(|manner| manner.authority = Some(granter.url.clone()));
-    granter.change(|manner| manner.resource = Some(server.resource()));
+    server.change(|behaviour| behaviour.authority = Some(granter.url.clone()));
+    granter.change(|behaviour| behaviour.resource = Some(server.resource()));
     let at = Setup::new().config(&config(&server)).serve().await;
     until(&at, "hosted", "login_needed").await;
     let begun = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
     let back = granter.agree(begun.body["url"].as_str().unwrap()).await;
     assert_eq!(open(&back).await.0, 200);
     // Without metadata, the server itself would become the authority.
-    server.change(|manner| manner.mute = true);
+    server.change(|behaviour| behaviour.mute = true);
     let again = Setup::new().config(&config(&server)).on(&at);
     at.stop().await;
     let at = again.serve().await;
@@ -69,13 +69,13 @@ async fn an_authority_that_the_operator_has_not_named_gets_nothing() {
     let at = Setup::new().config(&with("hosted", &first, &right)).serve().await;
     until(&at, "hosted", "login_needed").await;
     log_in(&at, &first).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
 }
 
 #[tokio::test]
 async fn the_code_of_one_authority_is_not_brought_to_another() {
     let (hostile, honest) = (authority().await, authority().await);
-    hostile.change(|manner| manner.names_itself = false);
+    hostile.change(|behaviour| behaviour.names_itself = false);
     let oauth = "grant = \"authorization_code\"";
     let at = Setup::new()
         .config(&(with("hostile", &hostile, oauth) + &with("hosted", &honest, oauth)))
@@ -106,16 +106,16 @@ async fn a_token_that_cannot_be_sent_is_not_kept() {
     let at = Setup::new().config(&config(&authority)).serve().await;
     until(&at, "hosted", "login_needed").await;
     for token in ["", "a\r\nx-evil: 1", "with space", "\u{fc}ber", &"x".repeat(100_000)] {
-        authority.change(|manner| manner.token = Some(token.to_owned()));
+        authority.change(|behaviour| behaviour.token = Some(token.to_owned()));
         let (_, back) = agreed(&at, &authority).await;
         let (status, _, page) = open(&back).await;
         assert!(status == 400 && page.contains("token that is empty, too long"), "{page}");
         assert_eq!(upstream(&at, "hosted").await["logged_in"], false);
     }
-    authority.change(|manner| manner.token = None);
+    authority.change(|behaviour| behaviour.token = None);
     log_in(&at, &authority).await;
     // An invalid token in a renewal is refused too, and the login is then over.
-    authority.change(|manner| manner.token = Some("a\nb".into()));
+    authority.change(|behaviour| behaviour.token = Some("a\nb".into()));
     authority.end_tokens();
     hello(&at).await.assert_problem(502, "failed");
     hello(&at).await.assert_problem(502, "failed");
@@ -128,9 +128,9 @@ async fn a_server_that_refuses_a_token_without_a_word_gets_a_new_one() {
     let at = Setup::new().config(&config(&authority)).serve().await;
     until(&at, "hosted", "login_needed").await;
     log_in(&at, &authority).await;
-    authority.change(|manner| manner.challenges = false);
+    authority.change(|behaviour| behaviour.challenges = false);
     authority.end_tokens();
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     authority.end_logins();
     let reply = hello(&at).await;
     assert!(reply.text.contains("switchboard upstream login hosted"), "{}", reply.text);
@@ -160,5 +160,5 @@ async fn a_login_that_cannot_be_sealed_is_not_kept_and_one_that_cannot_be_opened
     let at = again.serve().await;
     until(&at, "hosted", "login_needed").await;
     log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
 }

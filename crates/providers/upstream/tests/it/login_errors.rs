@@ -2,7 +2,7 @@
 //! is not retried again and again.
 
 use sa_testkit::upstream::{
-    agreed, assert_said, authority, config, hello, log_in, open, until, upstream,
+    agreed, assert_greeted, authority, config, hello, log_in, open, until, upstream,
 };
 use sa_testkit::{Authority, Gateway, Setup};
 use serde_json::json;
@@ -29,13 +29,13 @@ async fn refused(at: &Gateway, authority: &Authority, back: &str, login: &str, w
 }
 
 #[tokio::test]
-async fn whoever_comes_back_from_somewhere_else_is_refused() {
+async fn a_browser_that_returns_from_another_server_is_refused() {
     let (authority, at) = waiting().await;
-    authority.change(|manner| manner.issuer = Some("https://evil.example".into()));
+    authority.change(|behaviour| behaviour.issuer = Some("https://evil.example".into()));
     let (begun, back) = agreed(&at, &authority).await;
     refused(&at, &authority, &back, begun["login"].as_str().unwrap(), "unexpected authority").await;
     // A redirect that names no issuer is refused too.
-    authority.change(|manner| manner.issuer = None);
+    authority.change(|behaviour| behaviour.issuer = None);
     let (begun, back) = agreed(&at, &authority).await;
     let without =
         back.split('&').filter(|part| !part.starts_with("iss=")).collect::<Vec<_>>().join("&");
@@ -47,7 +47,8 @@ async fn whoever_comes_back_from_somewhere_else_is_refused() {
 #[tokio::test]
 async fn what_an_authority_says_is_shown_as_words() {
     let (authority, at) = waiting().await;
-    authority.change(|manner| manner.refuses = Some("<script>alert(1)</script> not you".into()));
+    authority
+        .change(|behaviour| behaviour.refuses = Some("<script>alert(1)</script> not you".into()));
     let (begun, back) = agreed(&at, &authority).await;
     refused(
         &at,
@@ -91,7 +92,7 @@ async fn an_authority_that_has_forgotten_the_gateway_gets_to_know_it_again() {
         reply.text
     );
     log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     assert_eq!(authority.counts().registered, 2);
 }
 
@@ -99,8 +100,8 @@ async fn an_authority_that_has_forgotten_the_gateway_gets_to_know_it_again() {
 async fn a_login_that_allows_too_little_can_be_widened() {
     let (authority, at) = waiting().await;
     log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
-    authority.change(|manner| manner.scope = "admin".into());
+    assert_greeted(&hello(&at).await);
+    authority.change(|behaviour| behaviour.scope = "admin".into());
     let reply = hello(&at).await;
     assert!(reply.text.contains("switchboard upstream login hosted"), "{}", reply.text);
     let (begun, back) = agreed(&at, &authority).await;
@@ -108,7 +109,7 @@ async fn a_login_that_allows_too_little_can_be_widened() {
     assert!(asked.contains("scope=tools+admin"), "{asked}");
     assert_eq!(open(&back).await.0, 200);
     until(&at, "hosted", "ready").await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
 }
 
 #[tokio::test]
@@ -120,7 +121,7 @@ async fn a_server_cannot_send_the_gateway_to_where_it_may_not_go() {
         "http://metadata.google.internal/",
         "file:///etc/",
     ] {
-        authority.change(|manner| manner.authority = Some(place.into()));
+        authority.change(|behaviour| behaviour.authority = Some(place.into()));
         let reply = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
         assert!(
             reply.status == 502
@@ -129,19 +130,19 @@ async fn a_server_cannot_send_the_gateway_to_where_it_may_not_go() {
             reply.text
         );
     }
-    authority.change(|manner| manner.authority = None);
+    authority.change(|behaviour| behaviour.authority = None);
     for place in [
         "http://169.254.169.254/latest",
         "http://10.0.0.1/",
         "http://[fd00::1]/",
         "file:///etc/passwd",
     ] {
-        authority.change(|manner| manner.registration = Some(place.into()));
+        authority.change(|behaviour| behaviour.registration = Some(place.into()));
         let reply = at.operator().post("/v1/upstream/hosted/login", &json!({})).await;
-        let said = reply.assert_problem(502, "failed").detail().to_owned();
+        let text = reply.assert_problem(502, "failed").detail().to_owned();
         assert!(
-            said.contains("not allowed") || said.contains("not an https URL"),
-            "{place}: {said}"
+            text.contains("not allowed") || text.contains("not an https URL"),
+            "{place}: {text}"
         );
     }
 }

@@ -2,7 +2,7 @@
 //! renewal runs to its end, once for all calls, and a logout does not wait for it.
 
 use sa_testkit::upstream::{
-    agreed, assert_said, authority, config, hello, log_in, open, until, upstream,
+    agreed, assert_greeted, authority, config, hello, log_in, open, until, upstream,
 };
 use sa_testkit::{Authority, Gateway, Setup, eventually};
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn waiting() -> (Authority, Gateway) {
 async fn logged_in() -> (Authority, Gateway) {
     let (authority, at) = waiting().await;
     log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     (authority, at)
 }
 
@@ -29,7 +29,7 @@ async fn a_token_that_many_are_refused_with_is_renewed_once() {
     let mut agents = Vec::new();
     for number in 0..6 {
         agents.push(at.new_agent(&format!("agent{number}")).await);
-        assert_said(&agents[number].call("hosted__hello", json!({})).await);
+        assert_greeted(&agents[number].call("hosted__hello", json!({})).await);
     }
     let before = authority.counts();
     authority.end_tokens();
@@ -39,7 +39,7 @@ async fn a_token_that_many_are_refused_with_is_renewed_once() {
     held.reached(agents.len()).await;
     drop(held);
     for call in calls {
-        assert_said(&call.await.unwrap());
+        assert_greeted(&call.await.unwrap());
     }
     let after = authority.counts();
     assert!(after.turned_away >= before.turned_away + agents.len(), "{after:?}");
@@ -47,7 +47,7 @@ async fn a_token_that_many_are_refused_with_is_renewed_once() {
 }
 
 #[tokio::test]
-async fn a_renewal_is_heard_to_its_end_though_nobody_waits_for_it() {
+async fn a_renewal_runs_to_its_end_without_a_waiting_call() {
     let (authority, at) = logged_in().await;
     authority.end_tokens();
     let mut held = authority.hold("/token");
@@ -57,7 +57,7 @@ async fn a_renewal_is_heard_to_its_end_though_nobody_waits_for_it() {
     eventually("the end of the call", || async { (at.running_calls().await == 0).then_some(()) })
         .await;
     drop(held);
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
 
     // A restart of the server does not lose it either.
     authority.end_tokens();
@@ -72,7 +72,7 @@ async fn a_renewal_is_heard_to_its_end_though_nobody_waits_for_it() {
     drop(held);
     drop(call.await);
     until(&at, "hosted", "ready").await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     assert_eq!(authority.counts().reused, 0);
 }
 
@@ -131,7 +131,7 @@ async fn somebody_who_closes_the_page_too_soon_is_logged_in_all_the_same() {
     let progress = at.operator().get(&path).await;
     assert_eq!(progress.body["state"], "done", "{}", progress.text);
     until(&at, "hosted", "ready").await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
 }
 
 #[tokio::test]
@@ -151,5 +151,5 @@ async fn nobody_who_logs_out_waits_for_an_authority() {
     drop(call.await);
     // State from the previous login is not used for the next one.
     log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
 }

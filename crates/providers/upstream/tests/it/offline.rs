@@ -138,13 +138,13 @@ async fn what_is_subscribed_to_meanwhile_is_watched_from_its_return() {
     until(&gateway, "web", "ready").await;
     server.kill().await;
     offline(&gateway).await;
-    let (hears, mut heard) = mpsc::unbounded_channel();
+    let (hears, mut received) = mpsc::unbounded_channel();
     let client =
         connect(&gateway, &gateway.operator, "", Era::Sessions, Hears(hears)).await.unwrap();
     client.subscribe(SubscribeRequestParams::new("note://one")).await.unwrap();
     client.subscribe(SubscribeRequestParams::new("note://never-listed")).await.unwrap_err();
     let _again = HttpServer::start(&server_program(), &server.address(), "old").await;
-    assert_eq!(soon(heard.recv()).await.unwrap(), "note://one");
+    assert_eq!(soon(received.recv()).await.unwrap(), "note://one");
     gateway.operator().call("web__change", json!({ "uri": "note://one" })).await.result();
-    assert_eq!(soon(heard.recv()).await.unwrap(), "note://one");
+    assert_eq!(soon(received.recv()).await.unwrap(), "note://one");
 }

@@ -173,7 +173,7 @@ async fn a_changed_list_is_followed() {
 
 #[tokio::test]
 async fn a_list_that_changes_while_it_is_asked_for_is_asked_for_again() {
-    let env = "env = { SERVER_ERA = \"old\", SERVER_RESTLESS = \"1\" }";
+    let env = "env = { SERVER_ERA = \"old\", SERVER_LATE_CHANGE = \"1\" }";
     let config = format!("[upstream.test]\ncommand = {}\n{env}\n", json!([server_program()]));
     let gateway = Setup::new().config(&config).serve().await;
     let agent = gateway.operator();

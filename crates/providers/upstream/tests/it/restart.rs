@@ -76,13 +76,13 @@ impl Behind {
 
     /// Connects a client that collects notifications.
     async fn listen(&self, era: Era) -> (Client<Hears>, mpsc::UnboundedReceiver<String>) {
-        let (hears, heard) = mpsc::unbounded_channel();
+        let (hears, received) = mpsc::unbounded_channel();
         let client = connect(&self.gateway, &self.gateway.operator, "", era, Hears(hears.clone()))
             .await
             .unwrap();
         if era == Era::Sessions {
             client.subscribe(SubscribeRequestParams::new(WATCHED)).await.unwrap();
-            return (client, heard);
+            return (client, received);
         }
         let mut filter = SubscriptionFilter::new();
         filter.resource_subscriptions = Some(vec![WATCHED.to_owned()]);
@@ -90,7 +90,7 @@ impl Behind {
         let mut changes = client.peer().listen(filter).await.unwrap();
         tokio::spawn(async move {
             while let Ok(Some(change)) = changes.next().await {
-                let said = match change {
+                let text = match change {
                     ServerNotification::ResourceUpdatedNotification(update) => {
                         format!("updated {}", update.params.uri)
                     }
@@ -98,10 +98,10 @@ impl Behind {
                     ServerNotification::ResourceListChangedNotification(_) => "resources".into(),
                     _ => continue,
                 };
-                let _ = hears.send(said);
+                let _ = hears.send(text);
             }
         });
-        (client, heard)
+        (client, received)
     }
 }
 
@@ -126,38 +126,38 @@ impl ClientHandler for Hears {
     }
 }
 
-async fn until_heard(heard: &mut mpsc::UnboundedReceiver<String>, what: &str) {
-    while soon(heard.recv()).await.expect("the client is there") != what {}
+async fn until_received(received: &mut mpsc::UnboundedReceiver<String>, what: &str) {
+    while soon(received.recv()).await.expect("the client is there") != what {}
 }
 
 /// Changes the document until a notification arrives, because the gateway may have just begun to
 /// listen.
-async fn until_watched(behind: &Behind, heard: &mut mpsc::UnboundedReceiver<String>) {
+async fn until_watched(behind: &Behind, received: &mut mpsc::UnboundedReceiver<String>) {
     eventually("the first change", || async {
         behind.touch().await;
         tokio::task::yield_now().await;
-        (!heard.is_empty()).then_some(())
+        (!received.is_empty()).then_some(())
     })
     .await;
-    until_heard(heard, &format!("updated {WATCHED}")).await;
+    until_received(received, &format!("updated {WATCHED}")).await;
 }
 
 async fn check(way: &str, era: &'static str) {
     for client_era in ERAS {
         let mut behind = Behind::start(way, era).await;
-        let (client, mut heard) = behind.listen(client_era).await;
-        until_watched(&behind, &mut heard).await;
+        let (client, mut received) = behind.listen(client_era).await;
+        until_watched(&behind, &mut received).await;
         std::fs::write(behind.dir.path().join("late"), "").unwrap();
-        while heard.try_recv().is_ok() {}
+        while received.try_recv().is_ok() {}
         // There are no calls, so the gateway itself must detect the new server process.
         behind.restart().await;
         let mut missing =
             vec![format!("updated {WATCHED}"), "tools".to_owned(), "resources".to_owned()];
         while !missing.is_empty() {
-            let said = soon(heard.recv())
+            let text = soon(received.recv())
                 .await
                 .unwrap_or_else(|| panic!("{way} {era} {client_era:?}: {missing:?}"));
-            missing.retain(|what| *what != said);
+            missing.retain(|what| *what != text);
         }
         eventually("what the new one has", || async {
             let tools = names(&client).await.contains(&"web__late".to_owned());
@@ -166,9 +166,9 @@ async fn check(way: &str, era: &'static str) {
         })
         .await;
         // Later changes arrive as well.
-        while heard.try_recv().is_ok() {}
+        while received.try_recv().is_ok() {}
         behind.touch().await;
-        until_heard(&mut heard, &format!("updated {WATCHED}")).await;
+        until_received(&mut received, &format!("updated {WATCHED}")).await;
     }
 }
 

@@ -39,21 +39,21 @@ async fn last_error(spec: &str) -> String {
 }
 
 #[track_caller]
-fn check(said: &str, words: &[&str]) {
+fn check(text: &str, words: &[&str]) {
     for word in words {
-        assert!(said.contains(word), "\"{word}\" is not in: {said}");
+        assert!(text.contains(word), "\"{word}\" is not in: {text}");
     }
     for word in OURS {
-        assert!(!said.contains(word), "\"{word}\" is in: {said}");
+        assert!(!text.contains(word), "\"{word}\" is in: {text}");
     }
-    assert!(!said.contains('\n') && said.len() < 500, "{said}");
+    assert!(!text.contains('\n') && text.len() < 500, "{text}");
 }
 
 #[tokio::test]
 async fn nobody_is_there() {
-    let said = last_error("url = \"http://127.0.0.1:9/mcp?key=canary\"").await;
-    check(&said, &["cannot reach http://127.0.0.1:9/mcp", "connection refused", "check"]);
-    assert!(!said.contains("canary"), "{said}");
+    let text = last_error("url = \"http://127.0.0.1:9/mcp?key=canary\"").await;
+    check(&text, &["cannot reach http://127.0.0.1:9/mcp", "connection refused", "check"]);
+    assert!(!text.contains("canary"), "{text}");
     check(
         &last_error("url = \"http://no-such-host.invalid/mcp\"").await,
         &["host name cannot be resolved", "check"],
@@ -62,9 +62,9 @@ async fn nobody_is_there() {
 
 async fn answered(answer: impl Fn() -> PluginAnswer + Send + Sync + 'static) -> String {
     let server = PluginServer::start(move |_| answer()).await;
-    let said = last_error(&format!("url = \"{}\"", server.url("/mcp"))).await;
-    check(&said, &[&server.url("/mcp")]);
-    said
+    let text = last_error(&format!("url = \"{}\"", server.url("/mcp"))).await;
+    check(&text, &[&server.url("/mcp")]);
+    text
 }
 
 #[tokio::test]

@@ -52,7 +52,10 @@ async fn one_call_and_its_answer_whole_and_in_pieces() {
         let body = if stream { body } else { ask("Where is my note?") };
         let (text, finish, usage) = if stream {
             let answer = Streamed::of(&gateway, body).await;
-            assert!(answer.done && answer.calls.is_empty() && answer.news.is_empty(), "{answer:?}");
+            assert!(
+                answer.done && answer.calls.is_empty() && answer.events.is_empty(),
+                "{answer:?}"
+            );
             (answer.text, answer.finish, answer.usage)
         } else {
             let answer = complete(&gateway, &body).await.body;
@@ -278,14 +281,15 @@ async fn what_the_gateway_does_is_told_to_those_who_ask() {
     });
     let answer =
         Streamed::of(&gateway, with(ask("go"), "switchboard", json!({ "events": true }))).await;
-    let events: Vec<_> = answer.news.iter().map(|news| news["event"].as_str().unwrap()).collect();
+    let events: Vec<_> =
+        answer.events.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["tool_call", "tool_progress", "tool_result", "end"], "{answer:?}");
     assert_eq!(
-        (&answer.news[0]["name"], &answer.news[0]["arguments"]),
+        (&answer.events[0]["name"], &answer.events[0]["arguments"]),
         (&json!("a_x"), &json!("{\"k\":1}"))
     );
-    assert_eq!((&answer.news[2]["ok"], &answer.news[2]["result"]), (&json!(true), &json!("r")));
-    let call = answer.news[0]["call_id"].as_str().unwrap();
+    assert_eq!((&answer.events[2]["ok"], &answer.events[2]["result"]), (&json!(true), &json!("r")));
+    let call = answer.events[0]["call_id"].as_str().unwrap();
     let record = gateway.operator().get(&format!("/v1/calls/{call}")).await.body;
     assert_eq!((&record["tool"], &record["surface"]), (&json!("a_x"), &json!("chat")), "{record}");
     node.await.unwrap();

@@ -95,9 +95,8 @@ async fn a_stream_that_breaks_ends_in_an_error() {
     let gateway = behind(&model, "idle_timeout_ms = 300").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();
     let begun = || vec![piece(json!({ "role": "assistant", "content": "Once" }))];
-    let complaint =
-        json!({ "error": { "message": format!("overheated, {}", ScriptedModel::KEY) } })
-            .to_string();
+    let error = json!({ "error": { "message": format!("overheated, {}", ScriptedModel::KEY) } })
+        .to_string();
     let table = [
         (ModelReply::Cut(begun()), "upstream_cut_off"),
         (ModelReply::Events(begun()), "upstream_cut_off"),
@@ -106,7 +105,7 @@ async fn a_stream_that_breaks_ends_in_an_error() {
             ModelReply::Events([begun(), vec!["{\"choices\"".into()]].concat()),
             "upstream_bad_answer",
         ),
-        (ModelReply::Events([begun(), vec![complaint]].concat()), "upstream_failed"),
+        (ModelReply::Events([begun(), vec![error]].concat()), "upstream_failed"),
     ];
     // With the gateway's tools, and without them, where the stream is only forwarded.
     for tools in ["all", "none"] {
@@ -151,7 +150,7 @@ async fn a_server_that_cannot_stream_is_understood() {
         raw(200, &[("content-type", "application/json")], &answer.to_string())
     };
     let call = json!({ "id": "c1", "type": "function", "function": { "name": "a_x", "arguments": "{\"k\":1}" } });
-    let said = json!({ "role": "assistant", "content": "done" });
+    let last = json!({ "role": "assistant", "content": "done" });
     model
         .then(
             |_| {},
@@ -162,9 +161,9 @@ async fn a_server_that_cannot_stream_is_understood() {
         )
         .then(
             |request| assert_eq!(sa_testkit::chat::result(request, "c1"), "{\"k\":1}"),
-            whole(said.clone(), "stop"),
+            whole(last.clone(), "stop"),
         )
-        .then(|_| {}, whole(said, "stop"));
+        .then(|_| {}, whole(last, "stop"));
     for tools in ["all", "none"] {
         let streamed =
             Streamed::of(&gateway, with(ask("go"), "switchboard", json!({ "tools": tools }))).await;

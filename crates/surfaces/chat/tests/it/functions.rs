@@ -179,7 +179,7 @@ async fn a_reply_without_calls_and_one_that_is_none() {
 }
 
 #[tokio::test]
-async fn whoever_leaves_cancels_the_calls() {
+async fn a_client_that_disconnects_cancels_the_calls() {
     let gateway = Setup::new().serve().await;
     let mut node = Hello::new("n").tool("a.x").connect(&gateway).await;
     let agent = gateway.operator();

@@ -201,7 +201,7 @@ async fn more_calls_than_there_may_be_run_none() {
     model.then(|_| {}, pieces(text.as_bytes(), 1 << 16));
     let streamed = Streamed::of(&gateway, ask("go")).await;
     assert_eq!(
-        streamed.news.last().unwrap()["stopped"]["reason"],
+        streamed.events.last().unwrap()["stopped"]["reason"],
         "max_tool_calls",
         "{streamed:?}"
     );

@@ -34,7 +34,7 @@ async fn each_limit_ends_the_answer_and_says_so() {
         assert_eq!(model.requests().len(), rounds, "{reason}");
         let streamed = Streamed::of(&gateway, body).await;
         assert_eq!((streamed.finish.as_str(), streamed.done), ("length", true));
-        assert_eq!(streamed.news.last().unwrap()["stopped"]["reason"], reason);
+        assert_eq!(streamed.events.last().unwrap()["stopped"]["reason"], reason);
         assert!(streamed.text.contains("stopped"), "{streamed:?}");
         assert_eq!(model.requests().len(), 2 * rounds, "{reason}");
     }
@@ -71,7 +71,7 @@ async fn the_deadline_cancels_what_runs() {
         });
         let (finish, reason) = if stream {
             let answer = Streamed::of(&gateway, body).await;
-            (json!(answer.finish), answer.news.last().unwrap()["stopped"]["reason"].clone())
+            (json!(answer.finish), answer.events.last().unwrap()["stopped"]["reason"].clone())
         } else {
             let answer = complete(&gateway, &body).await.body;
             (
@@ -86,7 +86,7 @@ async fn the_deadline_cancels_what_runs() {
 }
 
 #[tokio::test]
-async fn a_deadline_before_anything_was_said_is_an_error() {
+async fn a_deadline_before_any_text_is_an_error() {
     let model = ScriptedModel::start().await;
     let gateway = behind(&model, "timeout_ms = 300").await;
     let _node = Hello::new("n").tool("a.x").connect(&gateway).await.echo();

@@ -131,12 +131,12 @@ impl ClientHandler for Listener {
 #[tokio::test]
 async fn a_client_with_a_session_hears_of_changes_on_its_stream() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
-    let heard = Listener::default();
+    let received = Listener::default();
     let client =
-        connect(&gateway, &gateway.operator, "", Era::Sessions, heard.clone()).await.unwrap();
+        connect(&gateway, &gateway.operator, "", Era::Sessions, received.clone()).await.unwrap();
     assert!(names(&client).await.is_empty());
     let _node = Hello::new("mac").tool("notes.search").connect(&gateway).await.echo();
-    soon(heard.0.notified()).await;
+    soon(received.0.notified()).await;
     assert_eq!(names(&client).await, ["notes_search"]);
 }
 
@@ -145,9 +145,9 @@ async fn a_client_without_sessions_hears_of_changes_when_it_listens() {
     let gateway = Setup::new().config("[sessions]\nenabled = false").start().await;
     let client = connect(&gateway, &gateway.operator, "", Era::Stateless, ()).await.unwrap();
     let filter = rmcp::model::SubscriptionFilter::builder().tools_list_changed().build();
-    let mut news = client.listen(filter).await.unwrap();
+    let mut changes = client.listen(filter).await.unwrap();
     let _node = Hello::new("mac").tool("notes.search").connect(&gateway).await.echo();
-    assert!(matches!(soon(news.next()).await, Ok(Some(_))));
+    assert!(matches!(soon(changes.next()).await, Ok(Some(_))));
     assert_eq!(names(&client).await, ["notes_search"]);
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 fn asking(gateway: &Gateway) -> Registration {
     attach(
         &gateway.inner().router,
-        "asker",
+        "requester",
         Scope::Everyone,
         vec![Tool::named("ask")],
         |call, updates| {
@@ -48,7 +48,7 @@ fn questions() -> Value {
 async fn every_question_is_answered_by_the_client_that_called() {
     for era in ERAS {
         let gateway = Setup::new().start().await;
-        let _asker = asking(&gateway);
+        let _requester = asking(&gateway);
         let client = connect(&gateway, &gateway.operator, "", era, Knows).await.unwrap();
         let result = value(&client.call_tool(request("ask", questions())).await.unwrap());
         let answers = &result["structuredContent"]["answers"];
@@ -62,7 +62,7 @@ async fn every_question_is_answered_by_the_client_that_called() {
 async fn a_client_is_not_asked_what_it_cannot_answer() {
     for era in ERAS {
         let gateway = Setup::new().start().await;
-        let _asker = asking(&gateway);
+        let _requester = asking(&gateway);
         let client = connect(&gateway, &gateway.operator, "", era, ()).await.unwrap();
         let result = client.call_tool(request("ask", questions())).await;
         match era {
@@ -102,7 +102,7 @@ async fn call(gateway: &Gateway, token: &str, more: Value) -> (u16, Value) {
 #[tokio::test]
 async fn a_call_that_waits_is_its_principals_and_takes_only_answers() {
     let gateway = Setup::new().start().await;
-    let _asker = asking(&gateway);
+    let _requester = asking(&gateway);
     let (_, other) = gateway.token(json!({ "name": "other", "role": "agent" })).await;
     let (_, first) = call(&gateway, &gateway.operator, json!({})).await;
     let result = &first["result"];
@@ -127,7 +127,7 @@ async fn a_call_that_waits_is_its_principals_and_takes_only_answers() {
 #[tokio::test]
 async fn a_waiting_call_ends_with_its_deadline() {
     let gateway = Setup::new().config("[limits]\ndefault_timeout_ms = 200").start().await;
-    let _asker = asking(&gateway);
+    let _requester = asking(&gateway);
     let (_, first) = call(&gateway, &gateway.operator, json!({})).await;
     assert_eq!(first["result"]["resultType"], "input_required");
     eventually("the call to be gone", || async {

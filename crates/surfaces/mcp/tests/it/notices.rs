@@ -32,18 +32,18 @@ fn send(gateway: &Gateway, to: &str, kind: SessionNoticeKind, data: &Value) {
 }
 
 #[tokio::test]
-async fn a_session_tells_its_principal_though_no_level_was_set() {
+async fn a_session_sends_logs_without_a_level() {
     let gateway = Setup::new().start().await;
     let (mine, token) = gateway.token(json!({ "name": "me", "role": "caller" })).await;
     let (other, _) = gateway.token(json!({ "name": "other", "role": "caller" })).await;
-    let (hears, mut heard) = mpsc::unbounded_channel();
+    let (hears, mut received) = mpsc::unbounded_channel();
     let _client = connect(&gateway, &token, "", Era::Sessions, Hears(hears)).await.unwrap();
     send(&gateway, &other, SessionNoticeKind::Event, &json!({ "not": "mine" }));
     send(&gateway, &mine, SessionNoticeKind::CallerToolRequest, &json!({ "tool": "t" }));
     send(&gateway, &mine, SessionNoticeKind::Event, &json!({ "text": "hi" }));
-    let (logger, data) = soon(heard.recv()).await.unwrap();
+    let (logger, data) = soon(received.recv()).await.unwrap();
     assert_eq!((logger.as_deref(), data), (Some("oubliette.caller_tool"), json!({ "tool": "t" })));
-    let (logger, data) = soon(heard.recv()).await.unwrap();
+    let (logger, data) = soon(received.recv()).await.unwrap();
     assert_eq!((logger.as_deref(), data), (Some("oubliette.session"), json!({ "text": "hi" })));
 }
 
@@ -67,7 +67,7 @@ async fn without_sessions_a_session_message_call_that_asked_for_a_level_carries_
             })
         },
     );
-    let (hears, mut heard) = mpsc::unbounded_channel();
+    let (hears, mut received) = mpsc::unbounded_channel();
     let client = connect(&gateway, &token, "", Era::Stateless, Hears(hears)).await.unwrap();
     let quiet = request("session_message", json!({}));
     let mut loud = quiet.clone();
@@ -75,7 +75,7 @@ async fn without_sessions_a_session_message_call_that_asked_for_a_level_carries_
     meta.set_log_level(LoggingLevel::Warning);
     loud.meta = Some(meta);
     let calls = async { tokio::join!(client.call_tool(quiet), client.call_tool(loud)) };
-    let news = async {
+    let changes = async {
         for _ in 0..2 {
             soon(runs.recv()).await.unwrap();
         }
@@ -83,11 +83,11 @@ async fn without_sessions_a_session_message_call_that_asked_for_a_level_carries_
         // once.
         send(&gateway, &mine, SessionNoticeKind::Event, &json!({ "text": "hi" }));
         send(&gateway, &mine, SessionNoticeKind::CallerToolRequest, &json!({ "tool": "t" }));
-        let (logger, _) = soon(heard.recv()).await.unwrap();
+        let (logger, _) = soon(received.recv()).await.unwrap();
         assert_eq!(logger.as_deref(), Some("oubliette.caller_tool"));
         end.send(true).unwrap();
     };
-    let ((quiet, loud), ()) = tokio::join!(calls, news);
+    let ((quiet, loud), ()) = tokio::join!(calls, changes);
     assert!(quiet.is_ok() && loud.is_ok());
-    assert!(heard.try_recv().is_err());
+    assert!(received.try_recv().is_err());
 }

@@ -29,9 +29,9 @@ async fn a_task_is_cancelled_by_its_principal_alone() {
 async fn a_task_asks_and_takes_the_answer() {
     let gateway = Setup::new().config(SOON).start().await;
     let (go, gone) = tokio::sync::watch::channel(false);
-    let _asker = attach(
+    let _requester = attach(
         &gateway.inner().router,
-        "asker",
+        "requester",
         Scope::Everyone,
         vec![Tool::named("ask")],
         move |_, updates| {

@@ -26,7 +26,7 @@ pub(super) async fn guard(State(state): Shared, request: Request, next: Next) ->
             token.and_then(|token| book.access.get(token.strip_prefix("Bearer ")?)).cloned();
         let metadata =
             format!("resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\"", book.url);
-        let scope = book.manner.scope.clone();
+        let scope = book.behaviour.scope.clone();
         match allows {
             None => {
                 book.counts.turned_away += usize::from(request.method() == Method::POST);
@@ -39,7 +39,7 @@ pub(super) async fn guard(State(state): Shared, request: Request, next: Next) ->
             Some(_) => None,
         }
     };
-    let challenges = book(&state).manner.challenges;
+    let challenges = book(&state).behaviour.challenges;
     match refusal {
         None => next.run(request).await,
         Some((status, _)) if !challenges => status.into_response(),
@@ -51,29 +51,29 @@ pub(super) async fn guard(State(state): Shared, request: Request, next: Next) ->
 
 pub(super) async fn of_resource(State(state): Shared) -> Response {
     let book = book(&state);
-    if book.manner.mute {
+    if book.behaviour.mute {
         return StatusCode::NOT_FOUND.into_response();
     }
-    let authority = book.manner.authority.as_ref().unwrap_or(&book.url);
+    let authority = book.behaviour.authority.as_ref().unwrap_or(&book.url);
     Json(json!({ "resource": format!("{}/mcp", book.url), "authorization_servers": [authority] }))
         .into_response()
 }
 
 pub(super) async fn of_authority(State(state): Shared) -> Response {
     let book = book(&state);
-    if book.manner.mute {
+    if book.behaviour.mute {
         return StatusCode::NOT_FOUND.into_response();
     }
     let url = &book.url;
     let registration =
-        book.manner.registration.clone().unwrap_or_else(|| format!("{url}/register"));
+        book.behaviour.registration.clone().unwrap_or_else(|| format!("{url}/register"));
     Json(json!({
         "issuer": url, "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
         "registration_endpoint": registration, "response_types_supported": ["code"],
         "grant_types_supported": ["authorization_code", "refresh_token"],
         "code_challenge_methods_supported": ["S256"],
-        "token_endpoint_auth_methods_supported": book.manner.methods,
-        "authorization_response_iss_parameter_supported": book.manner.names_itself,
+        "token_endpoint_auth_methods_supported": book.behaviour.methods,
+        "authorization_response_iss_parameter_supported": book.behaviour.names_itself,
         "client_id_metadata_document_supported": book.documents.is_some(),
     }))
     .into_response()
@@ -114,9 +114,9 @@ pub(super) async fn authorize(State(state): Shared, Query(mut asked): Query<Word
     }
     let mut back = url::Url::parse(&redirect).unwrap();
     back.query_pairs_mut().append_pair("state", word("state"));
-    let issuer = book.manner.issuer.clone().unwrap_or_else(|| book.url.clone());
+    let issuer = book.behaviour.issuer.clone().unwrap_or_else(|| book.url.clone());
     back.query_pairs_mut().append_pair("iss", &issuer);
-    if let Some(refusal) = &book.manner.refuses {
+    if let Some(refusal) = &book.behaviour.refuses {
         back.query_pairs_mut()
             .append_pair("error", "access_denied")
             .append_pair("error_description", refusal);
@@ -140,12 +140,12 @@ pub(super) async fn token(State(state): Shared, headers: HeaderMap, form: String
         .entry("/token")
         .or_default()
         .push(Asked { words: asked.clone(), basic: basic.clone() });
-    if book.manner.broken {
+    if book.behaviour.broken {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     let method = if basic.is_some() { "client_secret_basic" } else { "client_secret_post" };
     let (id, secret) = basic.unwrap_or_else(|| (word("client_id"), word("client_secret")));
-    if !secret.is_empty() && !book.manner.methods.contains(&method) {
+    if !secret.is_empty() && !book.behaviour.methods.contains(&method) {
         return refuse("invalid_client");
     }
     if book.clients.get(&id).is_none_or(|client| client.secret != secret) {

@@ -1,6 +1,6 @@
 //! The tokens of a login are in no log, no list and no file.
 
-use sa_gateway_kit::upstream::{assert_said, authority, config, hello, open, until, upstream};
+use sa_gateway_kit::upstream::{assert_greeted, authority, config, hello, open, until, upstream};
 use sa_gateway_kit::{Setup, assert_nowhere, find_in_files, is_private};
 
 use crate::SWITCHBOARD;
@@ -46,29 +46,29 @@ async fn somebody_logs_in_and_out_and_nobody_sees_their_tokens() {
     assert_eq!(authority.counts().granted, 1);
 
     until(&at, "hosted", "ready").await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     assert_eq!(upstream(&at, "hosted").await["logged_in"], true);
 
     // First the token is revoked without notice. Then it has a short lifetime, and is renewed
     // before it expires.
     authority.end_tokens();
-    assert_said(&hello(&at).await);
-    authority.change(|manner| manner.lifetime_s = 1);
+    assert_greeted(&hello(&at).await);
+    authority.change(|behaviour| behaviour.lifetime_s = 1);
     authority.end_tokens();
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     let renewed = authority.counts().renewed;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     assert!(authority.counts().renewed > renewed, "it was not renewed before it was over");
-    authority.change(|manner| manner.lifetime_s = 3_600);
+    authority.change(|behaviour| behaviour.lifetime_s = 3_600);
 
     // A new gateway process has the same login.
     let again = setup().on(&at);
     let mut seen = at.stderr();
     at.stop().await;
     let at = again.spawn(SWITCHBOARD).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     authority.end_tokens();
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     assert_eq!((authority.counts().registered, authority.counts().granted), (1, 1));
     assert_eq!(authority.counts().reused, 0);
 

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sa_gateway_kit::upstream::{assert_said, authority, hello, open, until, upstream};
+use sa_gateway_kit::upstream::{assert_greeted, authority, hello, open, until, upstream};
 use sa_gateway_kit::{Asked, Authority, Gateway, Setup, find_in_files};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -39,9 +39,9 @@ async fn asked(at: &Gateway, authority: &Authority) -> [Asked; 3] {
     let (status, _, page) = open(&back.replace(PUBLIC, &at.url)).await;
     assert_eq!(status, 200, "{page}");
     until(at, "hosted", "ready").await;
-    assert_said(&hello(at).await);
+    assert_greeted(&hello(at).await);
     authority.end_tokens();
-    assert_said(&hello(at).await);
+    assert_greeted(&hello(at).await);
     let (login, tokens) = (authority.asked("/authorize").pop().unwrap(), authority.asked("/token"));
     let [.., granted, renewed] = &tokens[..] else { panic!("{tokens:?}") };
     let asked = [login, granted.clone(), renewed.clone()];
@@ -84,7 +84,7 @@ async fn a_client_that_was_registered_by_hand_shows_its_secret_in_the_way_that_i
     let oauth = format!("client_id = \"by hand\", client_secret = \"file:{}\"", file.display());
     for method in ["client_secret_basic", "client_secret_post"] {
         let authority = authority().await;
-        authority.change(|manner| manner.methods = vec![method]);
+        authority.change(|behaviour| behaviour.methods = vec![method]);
         authority.introduce("by hand", "canary: first & secret", CALLBACK);
         std::fs::write(&file, "canary: first & secret\n").unwrap();
         let at = setup(&authority, &oauth).start().await;
@@ -109,7 +109,7 @@ async fn a_client_that_was_registered_by_hand_shows_its_secret_in_the_way_that_i
         std::fs::write(&file, "second\n").unwrap();
         at.operator().post("/v1/upstream/hosted/restart", &json!({})).await;
         until(&at, "hosted", "ready").await;
-        assert_said(&hello(&at).await);
+        assert_greeted(&hello(&at).await);
         let data = at.data_dir();
         at.stop().await;
         assert_eq!(find_in_files(&data, "canary: first"), Vec::<std::path::PathBuf>::new());
@@ -187,7 +187,7 @@ async fn a_document_says_what_the_gateway_is_where_one_is_taken() {
 
     // The client id is the same for every authority, but the login is not.
     let other = sa_gateway_kit::upstream::authority().await;
-    authority.change(|manner| manner.authority = Some(other.url.clone()));
+    authority.change(|behaviour| behaviour.authority = Some(other.url.clone()));
     let again = setup(&authority, &oauth).on(&at);
     at.stop().await;
     let at = again.start().await;

@@ -1,6 +1,8 @@
 //! The command line reports the next step when a login has ended or is not needed.
 
-use sa_gateway_kit::upstream::{HttpServer, assert_said, authority, config, hello, log_in, until};
+use sa_gateway_kit::upstream::{
+    HttpServer, assert_greeted, authority, config, hello, log_in, until,
+};
 use sa_gateway_kit::{PluginAnswer, PluginServer, Setup};
 
 use crate::SWITCHBOARD;
@@ -43,7 +45,7 @@ async fn a_login_that_has_ended_says_what_to_do() {
         "the server was asked again, though nothing had changed"
     );
     log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     at.stop().await;
 }
 

@@ -1,6 +1,6 @@
 //! A renewal of a token survives a stop of the gateway, and a kill during one is reported.
 
-use sa_gateway_kit::upstream::{assert_said, authority, config, hello, log_in, until};
+use sa_gateway_kit::upstream::{assert_greeted, authority, config, hello, log_in, until};
 use sa_gateway_kit::{Setup, eventually};
 use serde_json::json;
 use tokio::net::TcpStream;
@@ -29,7 +29,7 @@ async fn a_gateway_that_stops_hears_a_renewal_to_its_end() {
     drop(held);
     assert_eq!(at.exit_code().await, Some(0), "{}", at.stderr());
     let at = setup().on(&at).spawn(SWITCHBOARD).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     assert_eq!(authority.counts().reused, 0);
     at.stop().await;
 }
@@ -56,6 +56,6 @@ async fn a_gateway_that_is_killed_while_it_renews_says_what_to_do() {
     until(&at, "hosted", "login_needed").await;
     assert_eq!(authority.counts().reused, 1);
     log_in(&at, &authority).await;
-    assert_said(&hello(&at).await);
+    assert_greeted(&hello(&at).await);
     at.stop().await;
 }
