@@ -14,6 +14,7 @@ use sa_core::directory::ToolView;
 use sa_core::outcome::{Attachment, Block, Outcome};
 use sa_core::{CallError, Output, RawJson, Schema};
 use sa_http::MCP;
+use sa_text::json::check_parsed_bytes;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -155,8 +156,9 @@ struct OtherFields {
 /// Converts the outcome of a call into an MCP result.
 pub fn result(outcome: &Outcome) -> CallToolResult {
     // A result that a provider returns in MCP form needs no conversion.
-    let result: Option<CallToolResult> =
-        passed_through(outcome).and_then(|result| serde_json::from_str(result.as_str()).ok());
+    let result: Option<CallToolResult> = passed_through(outcome)
+        .filter(|result| check_parsed_bytes(result.as_str().as_bytes()).is_ok())
+        .and_then(|result| serde_json::from_str(result.as_str()).ok());
     if let Some(mut result) = result {
         // An upstream of the older era sends no result type; rmcp removes it for clients of that
         // era.
@@ -203,7 +205,10 @@ pub(crate) fn result_of(
                     structured = why.is_none().then_some(Value::Object(own));
                     why
                 }
-                None => Some("it is not an object".to_owned()),
+                None => Some(match check_parsed_bytes(output.content.as_str().as_bytes()) {
+                    Ok(()) => "it is not an object".to_owned(),
+                    Err(error) => error.to_string(),
+                }),
             },
             None => Some("it has no structured content".to_owned()),
         },
@@ -397,7 +402,9 @@ fn text(content: &RawJson) -> Cow<'_, str> {
     text.map_or(Cow::Borrowed(content.as_str()), Cow::Owned)
 }
 
+/// Returns the fields of an object. An object that would take too much memory is not parsed.
 fn object(json: &RawJson) -> Option<JsonObject> {
+    check_parsed_bytes(json.as_str().as_bytes()).ok()?;
     serde_json::from_str(json.as_str()).ok()
 }
 

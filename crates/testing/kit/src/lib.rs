@@ -2,10 +2,12 @@
 //!
 //! A [`Setup`] has the settings, and creates the [`Parts`]: a router, a store and tokens.
 //! [`Parts::serve`] starts a [`Gateway`] with the routes of a provider or a surface. All helpers
-//! use a gateway as a [`Server`], so a test may also start a whole one. [`FakeNode`] sends exactly the
-//! frames that a test wants; [`SdkNode`] is a real node. [`Agent`] uses the REST API, and
-//! [`CallSocket`] the WebSocket for calls. [`ScriptedModel`] replaces a model's server. All helpers
-//! wait for events, and [`soon`] and [`eventually`] limit the waiting time.
+//! use a gateway as a [`Server`], so a test may also start a whole one.
+//!
+//! [`FakeNode`] sends exactly the frames that a test wants; [`SdkNode`] is a real node. [`Agent`]
+//! uses the REST API, and [`CallSocket`] the WebSocket for calls. [`ScriptedModel`] replaces a
+//! model's server. All helpers wait for events, and [`soon`] and [`eventually`] limit the waiting
+//! time.
 
 mod agent;
 mod authority;

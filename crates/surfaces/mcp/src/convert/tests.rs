@@ -114,6 +114,24 @@ fn a_tool_with_an_output_schema_has_structured_content() {
     assert_eq!(failed.structured_content, None);
 }
 
+/// A map reserves space for several entries, so these take a hundred times their text.
+#[test]
+fn a_result_of_very_many_small_values_is_only_text() {
+    let text = format!(r#"{{"list":[{}0]}}"#, r#"{"":0},"#.repeat(300_000));
+    let passthrough = Passthrough::new(MCP, RawJson::parse(&text).unwrap());
+    let output = sa_http::blocks::output(RawJson::parse(&text).unwrap(), Vec::new());
+    let outcomes = [Ok(output.clone()), Ok(Output { passthrough: Some(passthrough), ..output })];
+    for outcome in &outcomes {
+        let converted = result(outcome);
+        assert_eq!((converted.structured_content, converted.content.len()), (None, 1));
+    }
+    let listed = result_of(&outcomes[0], "t", || Some(schema(&json!({ "type": "object" }))));
+    assert_eq!((listed.is_error, listed.content.len()), (Some(true), 2));
+    assert!(
+        matches!(&listed.content[0], ContentBlock::Text(text) if text.text.contains("too many values"))
+    );
+}
+
 #[test]
 fn a_result_that_violates_the_output_schema_is_an_error_that_contains_it() {
     let numbers = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
