@@ -12,17 +12,28 @@ const END: &str = "-----END";
 /// Schemes of an `Authorization` header. They stay readable.
 const SCHEMES: [&str; 2] = ["bearer ", "basic "];
 
+/// The maximum length of what may stand before a name in its line: a path with a line number.
+const MAX_PREFIX: usize = 200;
+
 /// Finds the next value of a secret name at the beginning of a line or of a quoted text, starting
-/// at `from`: a line of a header, of a YAML file, or of a log.
+/// at `from`: a line of a header, of a YAML, TOML or INI file, or of a log.
 pub(super) fn value_in(text: &str, from: usize) -> Option<(usize, usize)> {
     let mut at = from;
-    while let Some(found) = text[at..].find(": ") {
-        let colon = at + found;
-        at = colon + 1;
-        let Some(before) = name_before(text, colon) else { continue };
-        let start = after_scheme(text, colon + ": ".len());
-        // In quotes, the value ends with them.
-        let ends = |c: char| c == '\n' || c == '\r' || (c == before && "'\"`".contains(c));
+    while let Some(found) = text[at..].find([':', '=']) {
+        let separator = at + found;
+        at = separator + 1;
+        // These belong to code: `token::Kind`, `token == 1`, `token => 1`, `token://a`.
+        if text[at..].starts_with([':', '=', '>', '/']) {
+            at += 1;
+            continue;
+        }
+        let Some(quote) = name_before(text, separator) else { continue };
+        let rest = text[at..].trim_start_matches([' ', '\t']);
+        let start = after_scheme(text, text.len() - rest.len());
+        // In quotes, the value ends with them. A word of a shell ends with a blank.
+        let is_word = text.as_bytes()[separator] == b'=' && !rest.starts_with(['"', '\'']);
+        let ends =
+            |c: char| c == '\n' || c == '\r' || Some(c) == quote || (is_word && c.is_whitespace());
         let value = text[start..].split(ends).next().unwrap_or_default().trim();
         let Range { start, end } = range_of(text, value);
         if !value.is_empty() && value.trim_matches('"') != MASK {
@@ -32,21 +43,34 @@ pub(super) fn value_in(text: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Returns the character before a secret name that ends here, or a line feed if the text begins
-/// with the name. `None` if there is no such name, or if it is in the middle of a sentence.
-fn name_before(text: &str, colon: usize) -> Option<char> {
-    let rest =
-        text[..colon].trim_end_matches(|c: char| c.is_ascii_alphanumeric() || "_-.".contains(c));
-    let line = rest.trim_end_matches([' ', '\t']);
-    let before = line.chars().next_back().unwrap_or('\n');
-    let begins = match before {
-        '\n' | '\r' => true,
-        // `curl -v` writes these before headers. A `-` stands before an item of a list.
-        '>' | '<' | '-' => line.len() < rest.len(),
-        '\'' | '"' | '`' => line.len() == rest.len(),
-        _ => false,
+/// Returns the quote before a secret name that ends here, if there is one. `None` if there is no
+/// such name, or if the name is in the middle of a sentence.
+fn name_before(text: &str, separator: usize) -> Option<Option<char>> {
+    let text = text[..separator].trim_end_matches([' ', '\t']);
+    let rest = text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    if !is_secret_key(&text[rest.len()..]) {
+        return None;
+    }
+    if let Some(quote) = rest.chars().next_back().filter(|c| "'\"`".contains(*c)) {
+        return Some(Some(quote));
+    }
+    let window = &rest[rest.floor_char_boundary(rest.len().saturating_sub(MAX_PREFIX))..];
+    let prefix = match window.rfind(['\n', '\r']) {
+        Some(end) => &window[end + 1..],
+        None if window.len() == rest.len() => window,
+        None => return None,
     };
-    (begins && is_secret_key(&text[rest.len()..colon])).then_some(before)
+    begins_line(prefix.trim()).then_some(None)
+}
+
+/// Returns whether the rest of a line begins after this prefix: nothing, the marker of a list, a
+/// comment or a difference, `curl -v`'s marker of a header, or a line number of a search.
+fn begins_line(prefix: &str) -> bool {
+    let number = prefix.trim_end_matches([':', '-']);
+    let path = number.trim_end_matches(|c: char| c.is_ascii_digit());
+    prefix.is_empty()
+        || [">", "<", "-", "*", "+", "#"].contains(&prefix)
+        || (path.len() < number.len() && (path.is_empty() || path.ends_with([':', '-'])))
 }
 
 fn after_scheme(text: &str, start: usize) -> usize {
