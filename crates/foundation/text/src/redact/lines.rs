@@ -27,7 +27,8 @@ pub(super) fn value_in(text: &str, from: usize) -> Option<(usize, usize)> {
             at += 1;
             continue;
         }
-        let Some(quote) = name_before(text, separator) else { continue };
+        let Some(before) = before_name(text, separator) else { continue };
+        let quote = before.chars().next_back().filter(|c| is_quote(*c));
         let rest = text[at..].trim_start_matches([' ', '\t']);
         let start = after_scheme(text, text.len() - rest.len());
         // In quotes, the value ends with them. A word of a shell ends with a blank.
@@ -43,16 +44,16 @@ pub(super) fn value_in(text: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Returns the quote before a secret name that ends here, if there is one. `None` if there is no
-/// such name, or if the name is in the middle of a sentence.
-fn name_before(text: &str, separator: usize) -> Option<Option<char>> {
+/// Returns the text before a secret name that ends here. `None` if there is no such name, or if it
+/// is in the middle of a sentence.
+fn before_name(text: &str, separator: usize) -> Option<&str> {
     let text = text[..separator].trim_end_matches([' ', '\t']);
     let rest = text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || "_-.".contains(c));
     if !is_secret_key(&text[rest.len()..]) {
         return None;
     }
-    if let Some(quote) = rest.chars().next_back().filter(|c| "'\"`".contains(*c)) {
-        return Some(Some(quote));
+    if rest.ends_with(is_quote) {
+        return Some(rest);
     }
     let window = &rest[rest.floor_char_boundary(rest.len().saturating_sub(MAX_PREFIX))..];
     let prefix = match window.rfind(['\n', '\r']) {
@@ -60,7 +61,11 @@ fn name_before(text: &str, separator: usize) -> Option<Option<char>> {
         None if window.len() == rest.len() => window,
         None => return None,
     };
-    begins_line(prefix.trim()).then_some(None)
+    begins_line(prefix.trim()).then_some(rest)
+}
+
+fn is_quote(c: char) -> bool {
+    "'\"`".contains(c)
 }
 
 /// Returns whether the rest of a line begins after this prefix: nothing, the marker of a list, a

@@ -119,7 +119,7 @@ fn assert_large(outcome: &Outcome) {
 #[track_caller]
 fn assert_refused(outcome: &Outcome) {
     let error = outcome.as_ref().unwrap_err();
-    assert_eq!((error.kind, sa_http::status(&error)), (CallErrorKind::Overloaded, 503), "{error}");
+    assert_eq!((error.kind, sa_http::status(error)), (CallErrorKind::Overloaded, 503), "{error}");
     assert!(!error.retryable, "it may have had an effect");
     assert!(error.hint.as_ref().unwrap().contains("limits.provider_answer_bytes"), "{error:?}");
 }
